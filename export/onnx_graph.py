@@ -25,7 +25,7 @@ from export.errors import GraphInvalid
 from export.generators.family import Interface
 
 OPSET = 17
-_LARGEST_FOLDED_BYTES = 4096
+_MAX_FOLDED_BYTES = 4096
 _ONNX_TYPES = {"float32": TensorProto.FLOAT, "uint8": TensorProto.UINT8, "int32": TensorProto.INT32}
 _TORCH_TYPES = {"float32": torch.float32, "uint8": torch.uint8, "int32": torch.int32}
 
@@ -116,7 +116,7 @@ def drop_idle_casts(model: onnx.ModelProto) -> None:
 
 
 def _is_small(tensor: TensorProto) -> bool:
-    return int(np.prod(tensor.dims)) * 4 <= _LARGEST_FOLDED_BYTES
+    return int(np.prod(tensor.dims)) * 4 <= _MAX_FOLDED_BYTES
 
 
 def _has_subgraph(node: onnx.NodeProto) -> bool:

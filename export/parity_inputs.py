@@ -17,7 +17,7 @@ from export.errors import SamplesMissing
 
 Array = NDArray[Any]
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
-_MOST_PICTURES = 3
+_MAX_PICTURES = 3
 _SAMPLES_PER_ROW = 2
 MASK_KINDS = ("ordinary", "empty", "full", "thin", "sparse")
 
@@ -61,8 +61,8 @@ def find_pictures(directory: Path) -> list[Image.Image]:
 
 
 def _spread_over(paths: list[Path]) -> list[Path]:
-    step = max(1, len(paths) // _MOST_PICTURES)
-    return paths[::step][:_MOST_PICTURES]
+    step = max(1, len(paths) // _MAX_PICTURES)
+    return paths[::step][:_MAX_PICTURES]
 
 
 def _read_picture(path: Path) -> Image.Image:

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-_OF_SERVE = re.compile(r"([\w.-]+)[^;]*; extra == .serve.")
+_SERVE_REQUIREMENT = re.compile(r"([\w.-]+)[^;]*; extra == .serve.")
 """A requirement of the extra `serve` that has no further condition; the group is the package's name."""
 
 _INTERRUPTED = 130
@@ -69,7 +69,7 @@ def missing_packages(requirements: Iterable[str], is_installed: Callable[[str], 
         requirements: the requirements in this distribution's metadata.
         is_installed: returns whether a distribution is installed.
     """
-    names = [found[1] for line in requirements if (found := _OF_SERVE.fullmatch(line))]
+    names = [found[1] for line in requirements if (found := _SERVE_REQUIREMENT.fullmatch(line))]
     return [name for name in names if not is_installed(name)]
 
 

@@ -86,7 +86,7 @@ class Pipeline:
         """
         if self.promise is None or not order.is_saved(self.settings.save):
             return await self._run_until_spooled(order, call)
-        async with self.promise.attempt(patient=call.is_job):
+        async with self.promise.attempt(wait_for_turn=call.is_job):
             reply = await self._run_until_spooled(order, call)
             ids = [picture.result_id for picture in reply.pictures if picture.result_id]
             reply.timings.add("save", await self.promise.stored(ids, call))

@@ -11,9 +11,9 @@ from pydantic import Field, model_validator
 from export.generators.fillnet.options import FillNetOptions
 from training.run_config import ConfigSection, FitConfig, PhaseConfig, check_coverage, refuse_pairs
 
-LARGEST_STRIDE = 32
+MAX_STRIDE = 32
 """Largest stride of the discriminator; the size of crops is a multiple of it."""
-_BLIND = 0.5
+_CHANCE = 0.5
 """The accuracy of a judge that guesses."""
 
 
@@ -44,7 +44,7 @@ class PatchJudgeConfig(DiscriminatorConfig):
     rate: float = Field(1.0, gt=0, description="its learning rate, as a fraction of the generator's")
     widths: tuple[int, int] = Field((32, 64), description="channels at 1/1 and 1/2")
     least_told: float = Field(
-        _BLIND,
+        _CHANCE,
         ge=0,
         le=1,
         description="accuracy it must reach by the end of judge.alone; otherwise the run ends",
@@ -82,7 +82,7 @@ class JudgeConfig(DiscriminatorConfig):
 class FillPhase(PhaseConfig):
     """A part of the run at one size of crops."""
 
-    crop: int | None = Field(None, ge=LARGEST_STRIDE, description="side of crops here; left out: data.crop")
+    crop: int | None = Field(None, ge=MAX_STRIDE, description="side of crops here; left out: data.crop")
     crops: tuple[int, ...] = Field((), description="sides of crops, one for each step in turn; replaces crop")
     compile_after: Path | None = Field(
         None, description="steps are eager until this file exists, which is made when another process has compiled them"
@@ -129,7 +129,7 @@ class FillConfig(FitConfig):
     @model_validator(mode="after")
     def _check_consistency(self) -> FillConfig:
         check_coverage("coverage", self.coverage)
-        multiple = math.lcm(self.generator.multiple, LARGEST_STRIDE)
+        multiple = math.lcm(self.generator.multiple, MAX_STRIDE)
         own = (side for phase in self.phase for side in (*phase.crops, phase.crop or self.data.crop))
         for crop in (self.data.crop, *own):
             if crop < multiple or crop % multiple:
@@ -164,6 +164,6 @@ class FillConfig(FitConfig):
             raise ValueError(
                 "stop_after needs data.validation and VGG16's distance on it: set it and shares.perceptual"
             )
-        if self.patches and self.patches.least_told > _BLIND and not self.judge.alone:
+        if self.patches and self.patches.least_told > _CHANCE and not self.judge.alone:
             raise ValueError("patches.least_told is measured while judge.alone lasts: set judge.alone, or leave it out")
         return self

@@ -39,7 +39,7 @@ from training.tasks.pgn import PGNTrainee
 from training.tasks.pix2pix import Pix2PixTrainee
 from training.tasks.pix2pixhd import Pix2PixHDTrainee
 
-_ASKED_EVERY = 20
+_STEPS_PER_READING = 20
 """Steps between readings of the clock, in timed runs (`seconds`) of several processes."""
 
 
@@ -86,7 +86,7 @@ def _without_initial(config: AnyConfig) -> AnyConfig:
 
 def _make_pace(config: AnyConfig, runtime: Runtime, clock: Callable[[], float], spent_s: float) -> Pace[Any]:
     if config.seconds:
-        every = 1 if runtime.world == 1 else _ASKED_EVERY
+        every = 1 if runtime.world == 1 else _STEPS_PER_READING
         agree = runtime.broadcast_from_leader
         return TimedPace(config.phase, config.seconds, clock, agree, steps_per_reading=every, spent_s=spent_s)
     return CountedPace(config.phase)

@@ -35,7 +35,7 @@ from benchmarks.harness.inputs import photo_and_mask
 from tests.service.fleet.hosts import FleetOfHosts, running_hosts
 
 _TRY_TIMEOUT_S = 8.0
-_BETWEEN_REQUESTS_S = (0.1, 0.5)
+_REQUEST_PAUSE_S = (0.1, 0.5)
 _LAST_WEBHOOKS_S = 75.0
 """Seconds to wait for webhooks at the end: longer than a message's lease, after which another process sends it."""
 _SECRET = "whsec_" + "QUFB" * 12
@@ -58,7 +58,7 @@ async def run(
         async def one(work: Callable[[], Awaitable[None]]) -> None:
             async with places:
                 await work()
-                await asyncio.sleep(chance.uniform(*_BETWEEN_REQUESTS_S))
+                await asyncio.sleep(chance.uniform(*_REQUEST_PAUSE_S))
 
         await asyncio.gather(*(one(clients.job if number % 2 else clients.picture) for number in range(requests)))
         sent_s = time.monotonic() - begun

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from tests.service.fleet.nodes import ASYNC, PATH, Fleet
 
-_PATIENCE_S = 120.0
+_TIMEOUT_S = 120.0
 _TRIES_SHOWN = 40
 _POLL_S = (0.25, 0.75)
 _READERS = 16
@@ -71,7 +71,7 @@ class Clients:
         reply = await self._until_answered(key, ASYNC, {"webhook": f"{self.hook}{key}"})
         if reply is None:
             return
-        place, end = reply.headers["location"], time.monotonic() + _PATIENCE_S
+        place, end = reply.headers["location"], time.monotonic() + _TIMEOUT_S
         self.record.jobs.add(place)
         tries: list[str] = []
         while time.monotonic() < end:
@@ -88,7 +88,7 @@ class Clients:
 
     async def _until_answered(self, key: str, headers: dict[str, str], data: dict[str, str]) -> httpx.Response | None:
         """Return the answer to a request with a key; one of five is sent again, and must get the same answer."""
-        end, first = time.monotonic() + _PATIENCE_S, None
+        end, first = time.monotonic() + _TIMEOUT_S, None
         tries: list[str] = []
         while time.monotonic() < end:
             reply = await self._ask("POST", PATH, tries, headers={"Idempotency-Key": key, **headers}, data=data)

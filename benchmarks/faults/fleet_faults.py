@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tests.service.fleet.hosts import FleetOfHosts
 
-_BETWEEN_S = 3.0
+_PAUSE_S = 3.0
 RESTART_AFTER_S = 3.0
 KILL = "kill_a_node"
 _STUTTER_S = (0.2, 0.05)
@@ -53,7 +53,7 @@ class Faults:
         )
         while not stop.is_set():
             for kind in self.chance.sample(kinds, len(kinds)):
-                await asyncio.sleep(_BETWEEN_S)
+                await asyncio.sleep(_PAUSE_S)
                 if stop.is_set():
                     return
                 self._address, begun = "", time.monotonic()

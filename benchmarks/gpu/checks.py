@@ -23,7 +23,7 @@ from service.devices.cpu import CpuDevice
 from service.devices.gpu_cvcuda import GpuPixels, TensorView, load_cvcuda
 from service.devices.gpu_layout import batch_shape_of, lay_out_batch, padded_batch_sizes
 
-_LEAST_PIECE = 8 * 2**20
+_MIN_PIECE = 8 * 2**20
 """Bytes of the smallest piece that `fill` allocates; the memory left free may exceed `room` by this much."""
 
 
@@ -239,7 +239,7 @@ def fill(cuda: Any, room: int) -> Iterator[None]:
     """Allocate all of the GPU's free memory except about `room` bytes, in pieces if it is fragmented."""
     with ExitStack() as taken:
         wanted = cuda.call_runtime("cudaMemGetInfo")[0] - room
-        while wanted >= _LEAST_PIECE:
+        while wanted >= _MIN_PIECE:
             try:
                 taken.enter_context(closing(cuda.device_buffer(wanted)))
             except EngineOutOfMemory:  # noqa: PERF203 -- the loop searches for the largest possible piece

@@ -25,8 +25,8 @@ from service.devices.gpu_layout import lay_out_batch
 from service.imaging.files.codec import decode
 from service.pipeline import Pipeline
 
-_MOST_ROOM = 96 * 2**20
-_PATIENCE_S = 120.0
+_MAX_ROOM_BYTES = 96 * 2**20
+_TIMEOUT_S = 120.0
 
 
 def full(bench: Bench) -> None:
@@ -50,7 +50,7 @@ async def _ask_twice(bench: Bench, work: Workload, recorder: DeviceRecorder) -> 
         )
         shape = BatchShape(bench.arguments.max_batch, *bench.largest_tile)
         needed = sum(lay_out_batch(bench.manifest, shape).sizes[:3])
-        return await _ask_in(settings, room, work, recorder, min(_MOST_ROOM, needed // 3))
+        return await _ask_in(settings, room, work, recorder, min(_MAX_ROOM_BYTES, needed // 3))
 
 
 async def _ask_in(
@@ -89,7 +89,7 @@ def _levels_off(body: bytes | BaseException, wanted: bytes | BaseException) -> i
 async def _ask_all(pipeline: Pipeline, work: Workload) -> list[bytes | BaseException]:
     async def one(number: int) -> bytes:
         now = pipeline.clock()
-        call = Call(f"full-{number}", now, now + _PATIENCE_S)
+        call = Call(f"full-{number}", now, now + _TIMEOUT_S)
         reply = await pipeline.run(work.order(number, "png", save=False), call)
         return reply.pictures[0].body
 

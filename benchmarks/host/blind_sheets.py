@@ -39,7 +39,7 @@ from training.evaluate.shapes import KINDS, Kind, draw
 
 BANDS = (Band(0.05, 0.2), Band(0.2, 0.4), Band(0.4, 0.6))
 MAGENTA = np.array((255, 0, 255), np.uint8)
-WIDEST, HIGHEST, GAP, TITLE = 1568, 1070, 4, 10
+MAX_WIDTH, MAX_HEIGHT, GAP, TITLE = 1568, 1070, 4, 10
 """Pixels: width and height of a page, which viewers show almost unscaled; gap between pictures; title of a pair."""
 
 
@@ -111,9 +111,9 @@ def row(pair: Pair, sides: Sequence[Pixels]) -> Image.Image:
 
 
 def write_sheet(rows: Sequence[Image.Image], sheet: str, out: Path) -> None:
-    """Write a sheet as PNGs of as many rows and columns as fit `WIDEST` and `HIGHEST`."""
+    """Write a sheet as PNGs of as many rows and columns as fit `MAX_WIDTH` and `MAX_HEIGHT`."""
     width, height = rows[0].width + 2 * GAP, rows[0].height
-    columns, lines = max(1, WIDEST // width), max(1, HIGHEST // height)
+    columns, lines = max(1, MAX_WIDTH // width), max(1, MAX_HEIGHT // height)
     for part, start in enumerate(range(0, len(rows), columns * lines)):
         shown = rows[start : start + columns * lines]
         page = Image.new("RGB", (columns * width, -(-len(shown) // columns) * height), "white")

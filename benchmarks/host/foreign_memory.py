@@ -32,7 +32,7 @@ from tests.serving.ports import free_port
 from tests.serving.served_process import ServedProcess
 
 _SIDE = 3600
-_EVERY_S = 0.005
+_INTERVAL_S = 0.005
 _JSON = {"Content-Type": "application/json"}
 _INFER = "/v2/models/photos/infer"
 
@@ -111,7 +111,7 @@ def _measure(case: _Case | _Call) -> tuple[str, float]:
         seen = [before]
 
         def watch() -> None:
-            while not ended.wait(_EVERY_S):
+            while not ended.wait(_INTERVAL_S):
                 seen.append(process.memory_info().rss)
 
         watching = threading.Thread(target=watch)

@@ -37,8 +37,8 @@ from service.telemetry.logs import configure_logs
 from service.web import routes
 from service.web.server import DrainingServer
 
-MOST_FILES = 24
-MOST_FRAMES = 9
+MAX_FILES = 24
+MAX_FRAMES = 9
 _ROOMS = tuple(str(ROOT / name) + "/" for name in ("service", "engines", "retouch"))
 _EXECUTOR, _CODEC_THREADS = "concurrent/futures/thread.py", "imaging/pool/thread_pool.py"
 _SAVING_THREADS = "save"
@@ -151,7 +151,7 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        return len(self.files) <= MOST_FILES and len(self.frames) <= MOST_FRAMES
+        return len(self.files) <= MAX_FILES and len(self.frames) <= MAX_FRAMES
 
 
 def trace(side: int, save: bool) -> Report:
@@ -256,9 +256,7 @@ def _name(code: CodeType) -> str:
 
 def print_report(report: Report) -> None:
     """Print both lists as Markdown, each with its bar."""
-    print(
-        f"Files from socket to reply: {len(report.files)} (at most {MOST_FILES}), {len(report.handing_on)} hand on.\n"
-    )
+    print(f"Files from socket to reply: {len(report.files)} (at most {MAX_FILES}), {len(report.handing_on)} hand on.\n")
     rooms = Counter(file.rpartition("/")[0] for file in report.files)
     print(f"By room: {', '.join(f'{room} {count}' for room, count in rooms.most_common())}.\n")
     for number, (file, functions) in enumerate(report.files.items(), 1):
@@ -266,7 +264,7 @@ def print_report(report: Report) -> None:
         print(f"{number}. {'→ ' if file in report.handing_on else ''}`{file}`: {', '.join(named)}")
     if report.behind:
         print(f"\nBehind the reply, on the store's threads: {', '.join(f'`{file}`' for file in report.behind)}")
-    print(f"\nFrames between the route and the decoder: {len(report.frames)} (at most {MOST_FRAMES})\n")
+    print(f"\nFrames between the route and the decoder: {len(report.frames)} (at most {MAX_FRAMES})\n")
     for number, frame in enumerate(report.frames, 1):
         print(f"{number}. `{frame}`")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-_EVERY_S = 0.2
+_INTERVAL_S = 0.2
 
 Snapshot = Counter[str]
 """CPU seconds so far by kind of process; `machine`: all work on the cores that this process may use."""
@@ -55,7 +55,7 @@ class Sampler:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._ended.wait(_EVERY_S):
+        while not self._ended.wait(_INTERVAL_S):
             with suppress(psutil.Error):  # the process may have ended just now
                 self._taken.append((time.monotonic(), self.take()))
 

@@ -36,7 +36,7 @@ from retouch.bench.schedule import poisson_due_times
 
 FACTOR = 3.0
 DEADLINES_MS = {"tiny": 500, "photos": 5000}
-FORGETFUL = 0.1
+NEW_ID_SHARE = 0.1
 """Share of the refused clients that return without the id of their refusal."""
 REFUSED = (503, 504)
 
@@ -50,7 +50,7 @@ class Tally:
     good: list[float] = field(default_factory=list)
     """Times of the replies within their deadline, since the overload began."""
     refused: list[float] = field(default_factory=list)
-    told_s: list[int] = field(default_factory=list)
+    retry_after_s: list[int] = field(default_factory=list)
     too_late: int = 0
     """Requests that were accepted, and then answered 504."""
     failed: int = 0
@@ -96,8 +96,8 @@ class Overload:
     async def come_back(self, refusal: Reply, begun: float) -> None:
         """Repeat a refused request once, at the time that the refusal gave."""
         pause_s = int(refusal.headers["retry-after"])
-        self.tally.told_s.append(pause_s)
-        known = self.rng.random() >= FORGETFUL
+        self.tally.retry_after_s.append(pause_s)
+        known = self.rng.random() >= NEW_ID_SHARE
         await asyncio.sleep(pause_s)
         sent = time.perf_counter()
         reply = await self.client.send(self.request(refusal.headers["x-request-id"] if known else ""))
@@ -170,7 +170,7 @@ def summary(tally: Tally, able: float, seconds: float, deadline_ms: int) -> dict
         "refused": len(tally.refused),
         "refused_ms": _quantiles(tally.refused),
         "refused_under_20_ms": sum(took < 0.02 for took in tally.refused) / max(1, len(tally.refused)),
-        "retry_after_s": _quantiles([float(told) for told in tally.told_s], 1.0),
+        "retry_after_s": _quantiles([float(seconds) for seconds in tally.retry_after_s], 1.0),
         "obeyed_succeeded": sum(known) / max(1, len(known)),
         "obeyed": len(known),
         "without_id_succeeded": sum(unknown) / max(1, len(unknown)),

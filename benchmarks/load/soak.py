@@ -33,7 +33,7 @@ from benchmarks.harness.processes import Server, retouch, retouch_is_ready
 from benchmarks.harness.raw_http import Client, encode
 from retouch.bench.load import raise_open_file_limit, run_on_uvloop
 
-BAD, HANG_UPS = 0.01, 0.05
+BAD_SHARE, HANG_UP_SHARE = 0.01, 0.05
 SAMPLE_S, RELOAD_S = 10.0, 60.0
 GAUGES = ("retouch_spool_items", "retouch_slot_bytes", "retouch_requests_in_flight", "retouch_queue_depth")
 RSS_BAR = 0.03
@@ -70,14 +70,14 @@ class Soak:
 
     async def _ask(self, requests: list[bytes], bad: list[bytes]) -> None:
         drawn = self.rng.random()
-        if drawn < HANG_UPS:
+        if drawn < HANG_UP_SHARE:
             connection = await self.client.connection(fresh=True)
             connection.transport.write(self.rng.choice(requests))
             await asyncio.sleep(self.rng.uniform(0, 0.05))
             connection.transport.abort()
             self.hung_up += 1
             return
-        request = self.rng.choice(bad if drawn < HANG_UPS + BAD else requests)
+        request = self.rng.choice(bad if drawn < HANG_UP_SHARE + BAD_SHARE else requests)
         reply = await self.client.send(request)
         self.answers[reply.status] += 1
         if reply.status == 503:

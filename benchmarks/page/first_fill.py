@@ -24,7 +24,7 @@ from playwright.sync_api import expect, sync_playwright
 from benchmarks.page.screenshots import SWITCHES
 
 ROOT = Path(__file__).parents[2]
-LONGEST_S = 1200
+TIMEOUT_S = 1200
 
 
 class Steps:
@@ -62,13 +62,13 @@ def served(folder: Path) -> Iterator[str]:
 def wait_for(url: str) -> None:
     """Wait until a server answers at an address."""
     port = int(url.rstrip("/").rpartition(":")[2])
-    until = time.monotonic() + LONGEST_S
+    until = time.monotonic() + TIMEOUT_S
     while time.monotonic() < until:
         with socket.socket() as attempt:
             if attempt.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.1)
-    raise SystemExit(f"nothing listens at {url} after {LONGEST_S} s; see make-serve.log in the clone")
+    raise SystemExit(f"nothing listens at {url} after {TIMEOUT_S} s; see make-serve.log in the clone")
 
 
 def fill(url: str, photograph: Path, steps: Steps) -> bytes:
@@ -84,7 +84,7 @@ def fill(url: str, photograph: Path, steps: Steps) -> bytes:
         chooser.value.set_files(photograph)
         expect(page.locator("#status")).to_contain_text("open", timeout=60_000)
         steps.done("the photograph is open")
-        expect(page.locator("#fill")).to_have_text("Fill", timeout=LONGEST_S * 1000)
+        expect(page.locator("#fill")).to_have_text("Fill", timeout=TIMEOUT_S * 1000)
         steps.done("the model is there")
         box = page.locator("#surface").bounding_box() or {}
         x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2

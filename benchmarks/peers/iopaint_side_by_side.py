@@ -51,7 +51,7 @@ from tests.serving.ports import free_port
 CLIENTS, REQUESTS = (1, 8, 32), (8, 24, 32)
 """Numbers of clients, and of the requests that all of them together send in a round."""
 _PHOTOS = ("dress", "skirt", "crocs")
-_EVERY_S = 0.5
+_INTERVAL_S = 0.5
 
 
 @dataclass
@@ -119,7 +119,7 @@ async def ask(
     async def watch() -> None:
         while True:
             seen.peak_mib = max(seen.peak_mib, await asyncio.to_thread(memory_mib, server.process.pid))
-            await asyncio.sleep(_EVERY_S)
+            await asyncio.sleep(_INTERVAL_S)
 
     watching, begun = asyncio.create_task(watch()), time.perf_counter()
     with contextlib.suppress(asyncio.TimeoutError):

@@ -23,7 +23,7 @@ KNEE_SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 ABANDONED, BURST, DRAINED = 384, 2000, 64
 PARTS = ("at_100", *SHARES, "concurrency_32", "knee", "abandoned", "burst", "sigterm")
 """All parts, in the order of measurement: the last ones disturb the server, or end it."""
-_DISTURBING = ("knee", "abandoned", "burst", "sigterm")
+_DISRUPTIVE = ("knee", "abandoned", "burst", "sigterm")
 _TINY_ONLY = ("at_100", "abandoned", "burst")
 """Parts for `tiny` only: with a model that takes seconds per batch they would take too long."""
 
@@ -32,7 +32,7 @@ def parts_of_round(asked: Sequence[str], model: str, *, last: bool) -> list[str]
     """Return the parts of one round: the requested ones, by default all, some of them in the last round only."""
     if asked:
         return [part for part in PARTS if part in asked]
-    chosen = [part for part in PARTS if last or part not in _DISTURBING]
+    chosen = [part for part in PARTS if last or part not in _DISRUPTIVE]
     return [part for part in chosen if model == "tiny" or part not in _TINY_ONLY]
 
 

@@ -20,8 +20,8 @@ from benchmarks.scale.arrivals import Traffic
 from benchmarks.scale.options import add_fleet_flags, fleet_of, run_once
 from benchmarks.scale.service_times import measured_times
 
-_MOST_NODES = 1000
-_MOST_UNANSWERED = 0.001
+_MAX_NODES = 1000
+_MAX_UNANSWERED = 0.001
 
 
 def traffic_of(per_s: float, options: argparse.Namespace) -> Traffic:
@@ -30,23 +30,21 @@ def traffic_of(per_s: float, options: argparse.Namespace) -> Traffic:
     return Traffic(per_s, max(30 * times.batch_s(times.max_batch), options.requests / per_s))
 
 
-def nodes_for(
-    options: argparse.Namespace, per_s: float, p99_ms: float, most_nodes: int = _MOST_NODES
-) -> dict[str, Any]:
-    """Find the smallest number of nodes that keeps p99 in the bound; `nodes` is None if `most_nodes` are too few."""
+def nodes_for(options: argparse.Namespace, per_s: float, p99_ms: float, max_nodes: int = _MAX_NODES) -> dict[str, Any]:
+    """Find the smallest number of nodes that keeps p99 in the bound; `nodes` is None if `max_nodes` are too few."""
     traffic = traffic_of(per_s, options)
 
     def figures(nodes: int) -> dict[str, float]:
         return run_once(fleet_of(options, nodes), traffic, options.seed).figures(options.price)
 
     def kept(found: dict[str, float]) -> bool:
-        return found["p99_ms"] <= p99_ms and found["unanswered_share"] <= _MOST_UNANSWERED
+        return found["p99_ms"] <= p99_ms and found["unanswered_share"] <= _MAX_UNANSWERED
 
     low = max(1, math.floor(per_s / measured_times(options.kind).capacity_per_s))
-    high = min(most_nodes, max(low + 1, math.ceil(1.5 * low)))
+    high = min(max_nodes, max(low + 1, math.ceil(1.5 * low)))
     best = figures(high)
-    while not kept(best) and high < most_nodes:
-        low, high = high + 1, min(most_nodes, 2 * high)
+    while not kept(best) and high < max_nodes:
+        low, high = high + 1, min(max_nodes, 2 * high)
         best = figures(high)
     if not kept(best):
         return {"per_s": per_s, "bound_ms": p99_ms, "nodes": None}
@@ -80,7 +78,7 @@ def plan(options: argparse.Namespace) -> list[dict[str, Any]]:
             row = nodes_for(options, per_s, bound_ms)
             rows.append(row)
             if row["nodes"] is None:
-                print(f"| {per_s:,.0f} | {bound_ms:g} | none up to {_MOST_NODES:,} | – | – | – |", flush=True)
+                print(f"| {per_s:,.0f} | {bound_ms:g} | none up to {_MAX_NODES:,} | – | – | – |", flush=True)
                 continue
             print(
                 f"| {per_s:,.0f} | {bound_ms:g} | {row['nodes']:,} | {row['p50_ms']:.0f}, {row['p99_ms']:.0f} "

@@ -13,7 +13,7 @@ from export.archives.zip_entries import DAMAGED, ZipEntries
 from export.errors import CheckpointRefused
 
 _SUFFIXES = (".ckpt", ".pth", ".pt", ".safetensors")
-_MOST_RATIO = 4
+_MAX_RATIO = 4
 """Largest accepted compression ratio of a checkpoint in a zip: weights have about 1.1, zeros a thousand."""
 
 
@@ -49,7 +49,7 @@ def unpacked(entries: ZipEntries, name: str) -> Iterator[Path]:
         CheckpointRefused: the entry is damaged, or compressed more strongly than weights can be.
     """
     entry = entries.by_name[name]
-    if entry.file_size > _MOST_RATIO * entry.compress_size:
+    if entry.file_size > _MAX_RATIO * entry.compress_size:
         raise CheckpointRefused(
             f"{entries.path}: {name} would unpack to {entry.file_size} bytes from {entry.compress_size}; weights do not"
         )

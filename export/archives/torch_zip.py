@@ -20,12 +20,12 @@ from export.archives.inert_pickle import Made, Name, NotReadable, Stored, read_p
 from export.archives.zip_entries import ZipEntries
 from export.errors import CheckpointRefused
 
-_MOST_PICKLE_BYTES = 4 * 2**20
+_MAX_PICKLE_BYTES = 4 * 2**20
 """Largest `data.pkl` in bytes; that of a net of a thousand tensors has 150 kB."""
-_MOST_SHARING = 4
+_MAX_SHARING = 4
 """Largest size of all tensors together, as a multiple of the file's size. Tied weights share a storage, which a hostile
 file could use to claim many times its size."""
-_DEEPEST, _MOST_STEPS, _MOST_AXES = 64, 200_000, 8
+_MAX_DEPTH, _MAX_STEPS, _MAX_AXES = 64, 200_000, 8
 _TYPES: Mapping[str, torch.dtype] = MappingProxyType(
     {
         "FloatStorage": torch.float32,
@@ -41,10 +41,10 @@ _TYPES: Mapping[str, torch.dtype] = MappingProxyType(
     }
 )
 _TENSOR, _PARAMETER = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter"
-_OF_BOTH = rf"{re.escape(_TENSOR)}|collections\.OrderedDict|torch\.(Size|device|{'|'.join(_TYPES)})"
-_OF_SCRIPT = re.compile(rf"{_OF_BOTH}|__torch__(\.\w+)+|torch\.jit\._pickle\.(build_\w+list|restore_type_tag)")
-_OF_CHECKPOINT = re.compile(
-    rf"{_OF_BOTH}|{re.escape(_PARAMETER)}|collections\.defaultdict|typing\.\w+|argparse\.Namespace"
+_COMMON_NAMES = rf"{re.escape(_TENSOR)}|collections\.OrderedDict|torch\.(Size|device|{'|'.join(_TYPES)})"
+_SCRIPT_NAMES = re.compile(rf"{_COMMON_NAMES}|__torch__(\.\w+)+|torch\.jit\._pickle\.(build_\w+list|restore_type_tag)")
+_CHECKPOINT_NAMES = re.compile(
+    rf"{_COMMON_NAMES}|{re.escape(_PARAMETER)}|collections\.defaultdict|typing\.\w+|argparse\.Namespace"
     r"|(__builtin__|builtins)\.(dict|list|set|tuple|int|float|str|bool)"
     r"|(pytorch_lightning|lightning|lightning_fabric|omegaconf)(\.\w+)+"
     r"|numpy\.(_core|core)\.multiarray\.(scalar|_reconstruct)|numpy\.(dtype|ndarray)|_codecs\.encode"
@@ -71,7 +71,7 @@ def read_script(entries: ZipEntries) -> Mapping[str, Tensor]:
             f"{entries.path}: a frozen TorchScript program (torch.jit.freeze), whose weights are folded and have no "
             "names; export the archive from before it was frozen, or the state_dict"
         )
-    found = dict(_attributes(reader, reader.unpickled(_OF_SCRIPT)))
+    found = dict(_attributes(reader, reader.unpickled(_SCRIPT_NAMES)))
     return {path: reader.tensor(made, path) for path, made in found.items()}
 
 
@@ -86,8 +86,8 @@ def read_foreign_checkpoint(entries: ZipEntries) -> object:
             tensor.
     """
     reader = _Reader(entries)
-    plain = _plain(reader, reader.unpickled(_OF_CHECKPOINT), "", {})
-    if reader.array and not reader.handed_out:
+    plain = _plain(reader, reader.unpickled(_CHECKPOINT_NAMES), "", {})
+    if reader.array and not reader.bytes_returned:
         raise CheckpointRefused(numpy_message(entries.path, reader.array))
     return plain
 
@@ -118,16 +118,16 @@ class _Reader:
                 f"{entries.path}: its tensors are not little-endian; save it again on a little-endian machine"
             )
         self.storages: dict[str, bytearray] = {}
-        self.handed_out = 0
+        self.bytes_returned = 0
         self.array = ""
         """Path of the first NumPy array that was met, as in `model/conv.weight`; empty if none was."""
 
     def unpickled(self, allowed: re.Pattern[str]) -> object:
         """Return what `data.pkl` describes."""
         name = f"{self.root}/data.pkl"
-        if self.entries.by_name[name].file_size > _MOST_PICKLE_BYTES and allowed is _OF_CHECKPOINT:
+        if self.entries.by_name[name].file_size > _MAX_PICKLE_BYTES and allowed is _CHECKPOINT_NAMES:
             raise CheckpointRefused(numpy_message(self.entries.path, "kept in its pickle, which is over 4 MiB"))
-        data = self.entries.read(name, _MOST_PICKLE_BYTES)
+        data = self.entries.read(name, _MAX_PICKLE_BYTES)
         try:
             return read_pickle(data, lambda name: bool(allowed.fullmatch(name)))
         except NotReadable as error:
@@ -158,8 +158,8 @@ class _Reader:
         last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
         if values > flat.numel() or (values and last >= flat.numel()):
             raise CheckpointRefused(f"{self.entries.path}: {name} claims shape {shape} but holds fewer values")
-        self.handed_out += values * flat.element_size()
-        if self.handed_out > _MOST_SHARING * self.entries.size:
+        self.bytes_returned += values * flat.element_size()
+        if self.bytes_returned > _MAX_SHARING * self.entries.size:
             raise CheckpointRefused(f"{self.entries.path}: its tensors share storages more often than those of a net")
         return torch.as_strided(flat, shape, strides, offset) if values else torch.empty(shape, dtype=flat.dtype)
 
@@ -186,7 +186,7 @@ def _is_size(value: object) -> TypeGuard[int]:
 
 
 def _are_sizes(value: object) -> TypeGuard[tuple[int, ...]]:
-    return isinstance(value, tuple) and len(value) <= _MOST_AXES and all(map(_is_size, value))
+    return isinstance(value, tuple) and len(value) <= _MAX_AXES and all(map(_is_size, value))
 
 
 def _attributes(reader: _Reader, value: object) -> Iterator[tuple[str, Made]]:
@@ -196,7 +196,7 @@ def _attributes(reader: _Reader, value: object) -> Iterator[tuple[str, Made]]:
     while waiting:
         path, found = waiting.pop()
         steps += 1
-        if len(path) > _DEEPEST or steps > _MOST_STEPS:
+        if len(path) > _MAX_DEPTH or steps > _MAX_STEPS:
             raise CheckpointRefused(f"{reader.entries.path}: its modules are nested more deeply than those of a net")
         if isinstance(found, Made) and _is_tensor(found):
             yield ".".join(path), found
@@ -212,7 +212,7 @@ def _plain(reader: _Reader, value: object, path: str, seen: dict[int, object]) -
         reader.array = reader.array or path.lstrip("/")
         return None
     entries = value.items if isinstance(value, Made) else value
-    if not isinstance(entries, dict) or path.count("/") > _DEEPEST:
+    if not isinstance(entries, dict) or path.count("/") > _MAX_DEPTH:
         return None
     if id(entries) not in seen:
         plain: dict[str, object] = {}

@@ -16,7 +16,7 @@ from pathlib import Path
 from export.errors import CheckpointRefused
 
 _ENCRYPTED = 1
-_MOST_ENTRIES = 200_000
+_MAX_ENTRIES = 200_000
 DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError, RuntimeError)
 """Errors that zipfile raises for damaged files."""
 
@@ -34,20 +34,20 @@ class ZipEntries:
         """The size of the whole file in bytes."""
         return self.path.stat().st_size
 
-    def read(self, name: str, most_bytes: int) -> bytes:
+    def read(self, name: str, max_bytes: int) -> bytes:
         """Return the content of an uncompressed entry.
 
         Raises:
-            CheckpointRefused: the entry is missing, compressed, damaged, or larger than `most_bytes`.
+            CheckpointRefused: the entry is missing, compressed, damaged, or larger than `max_bytes`.
         """
         entry = self.by_name.get(name)
         if entry is None:
             raise CheckpointRefused(f"{self.path}: has no entry {name}; copy it again")
         if entry.compress_type != zipfile.ZIP_STORED:
             raise CheckpointRefused(f"{self.path}: entry {name} is compressed; torch never does that, unpack it first")
-        if entry.file_size > most_bytes:
+        if entry.file_size > max_bytes:
             raise CheckpointRefused(
-                f"{self.path}: entry {name} has {entry.file_size} bytes, at most {most_bytes} are read"
+                f"{self.path}: entry {name} has {entry.file_size} bytes, at most {max_bytes} are read"
             )
         try:
             return self.archive.read(entry)
@@ -72,8 +72,8 @@ def open_zip(path: Path) -> Iterator[ZipEntries]:
 
 
 def _checked_directory(path: Path, entries: list[zipfile.ZipInfo]) -> Mapping[str, zipfile.ZipInfo]:
-    if len(entries) > _MOST_ENTRIES:
-        raise CheckpointRefused(f"{path}: {len(entries)} zip entries, at most {_MOST_ENTRIES} are read")
+    if len(entries) > _MAX_ENTRIES:
+        raise CheckpointRefused(f"{path}: {len(entries)} zip entries, at most {_MAX_ENTRIES} are read")
     by_name = {entry.filename: entry for entry in entries}
     if len(by_name) < len(entries):
         raise CheckpointRefused(f"{path}: an entry of the zip has the name of another; torch never writes that")

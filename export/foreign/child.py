@@ -10,12 +10,12 @@ from export.foreign.isolation import isolate
 from export.foreign.messages import REPORT_FILE, Enforced, Job, Report
 
 STEP = "step "
-_LARGEST_JOB = 2**20
+_MAX_JOB_BYTES = 2**20
 
 
 def main() -> None:
     """Answer one job. The libraries that read the file are imported after the privileges are dropped."""
-    job = Job.model_validate_json(sys.stdin.buffer.read(_LARGEST_JOB))
+    job = Job.model_validate_json(sys.stdin.buffer.read(_MAX_JOB_BYTES))
     enforced = isolate(job.limits, job.scratch, [job.graph.parent, job.pictures])
     report = read_here(job, lambda step: print(STEP + step, flush=True), enforced)  # noqa: T201 -- to the parent
     (job.scratch / REPORT_FILE).write_text(report.model_dump_json(), "utf-8")

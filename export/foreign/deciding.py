@@ -19,8 +19,8 @@ from export.foreign.wiring import Wiring
 _IMAGE_RANGES: tuple[ImageRange, ...] = ("0..1", "-1..1", "0..255")
 _MASK_MEANINGS: tuple[MaskMeans, ...] = ("hole", "known")
 _MEASURED = ("image", "mask", "image-range", "mask-range", "mask-means", "hole-value", "output-range")
-_TRIED = ("image-range", "mask-range", "mask-means", "hole-value", "output-range", "composite")
-_MOST_SHOWN = 4
+_TRIED_FLAGS = ("image-range", "mask-range", "mask-means", "hole-value", "output-range", "composite")
+_MAX_SHOWN = 4
 
 
 class Decision(NamedTuple):
@@ -126,11 +126,11 @@ def _open_flags(passing: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
 
 def _ambiguity_message(passing: Sequence[_Trial], open_flags: Mapping[str, Sequence[str]]) -> str:
     shown = [
-        " ".join(f"--{name} {trial.wiring.flags()[name]}" for name in open_flags) for trial in passing[:_MOST_SHOWN]
+        " ".join(f"--{name} {trial.wiring.flags()[name]}" for name in open_flags) for trial in passing[:_MAX_SHOWN]
     ]
     return (
         f"several readings of the graph fill the hole, and only its author knows which is meant: {'; or '.join(shown)}"
-        f"{'; or …' if len(passing) > _MOST_SHOWN else ''}. Look it up and give these flags"
+        f"{'; or …' if len(passing) > _MAX_SHOWN else ''}. Look it up and give these flags"
     )
 
 
@@ -159,7 +159,7 @@ def _advice(said: Mapping[str, object], trial: _Trial) -> str:
     flags = trial.wiring.flags()
     if "composite" in said:
         flags["composite"] = "inside" if keeps_known(trial.wiring, trial.observed) else "outside"
-    given = {name: said.get(name.replace("-", "_"), value) for name, value in flags.items() if name in _TRIED}
+    given = {name: said.get(name.replace("-", "_"), value) for name, value in flags.items() if name in _TRIED_FLAGS}
     return " ".join(f"--{name} {flags[name]}" for name, value in given.items() if value != flags[name])
 
 

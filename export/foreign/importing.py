@@ -25,7 +25,7 @@ GENERATOR = "onnx"
 ReadGraph = Callable[[Job, Callable[[str], None]], Report]
 """Reads a foreign graph and reports each step: `read_in_child`, or in tests a function of this process."""
 _BAR_DB, _FILL_LEVELS = 45.0, 1.0
-_LARGEST_GRAPH = 2**31
+_MAX_GRAPH_BYTES = 2**31
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _taken_over(source: Path, target: Path) -> str:
     """Copy the graph that the child wrote and return its digest; links are not followed, and the size is bounded."""
     digest = hashlib.sha256()
     with os.fdopen(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if os.fstat(file.fileno()).st_size > _LARGEST_GRAPH:
+        if os.fstat(file.fileno()).st_size > _MAX_GRAPH_BYTES:
             raise GraphRefused("the wrapped graph is larger than 2 GiB")
         with target.open("wb") as copy:
             while block := file.read(2**20):
@@ -128,7 +128,7 @@ def _manifest(request: ImportRequest, imported: Imported, fill_levels: float, di
         inputs=imported.inputs,
         output=imported.output,
         size=imported.size,
-        max_batch=min(request.max_batch, imported.most_rows or request.max_batch),
+        max_batch=min(request.max_batch, imported.max_rows or request.max_batch),
         precision=imported.precision,
         opset=imported.opset,
         onnx_sha256=digest,

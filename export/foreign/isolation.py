@@ -19,7 +19,7 @@ from pathlib import Path
 from export.foreign.messages import Enforced, Limits
 
 _SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64", "/etc", "/proc", "/sys", "/dev")
-_LARGEST_FILE = 2**31
+_MAX_FILE_BYTES = 2**31
 _CLONE_NEWNET, _CLONE_NEWUSER = 0x40000000, 0x10000000
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
@@ -76,7 +76,7 @@ def _limit_resources(limits: Limits) -> None:
     for kind, most in (
         (resource.RLIMIT_AS, limits.memory_bytes),
         (resource.RLIMIT_CPU, seconds),
-        (resource.RLIMIT_FSIZE, _LARGEST_FILE),
+        (resource.RLIMIT_FSIZE, _MAX_FILE_BYTES),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NOFILE, 256),
     ):

@@ -12,13 +12,13 @@ from export.foreign.declaration import Declaration
 
 REPORT_FILE = "report.json"
 GRAPH_FILE = "wrapped.onnx"
-_LONGEST_TEXT = 2000
+_MAX_TEXT_LENGTH = 2000
 
 
 def printable(text: str) -> str:
     """Return text without control characters, so that a file cannot steer a terminal, and at most 2,000 characters."""
-    plain = "".join(c if c.isprintable() else "�" for c in text[: _LONGEST_TEXT + 1])
-    return plain if len(plain) <= _LONGEST_TEXT else plain[:_LONGEST_TEXT] + " …"
+    plain = "".join(c if c.isprintable() else "�" for c in text[: _MAX_TEXT_LENGTH + 1])
+    return plain if len(plain) <= _MAX_TEXT_LENGTH else plain[:_MAX_TEXT_LENGTH] + " …"
 
 
 PlainText = Annotated[str, AfterValidator(printable)]
@@ -65,7 +65,7 @@ class Imported(_Message):
     inputs: tuple[TensorSpec, ...]
     output: TensorSpec
     size: SizeRule
-    most_rows: int | None
+    max_rows: int | None
     """1 if the graph takes one picture at a time; None if any number."""
     precision: Precision
     opset: int

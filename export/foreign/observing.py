@@ -14,10 +14,10 @@ from PIL import Image, ImageFilter
 from export.errors import GraphRefused
 from export.foreign.wiring import Array, Wiring, contract_output, net_inputs
 
-_FAR, _CORE = 8, 5
+_BLEND_DISTANCE, _CORE_DISTANCE = 8, 5
 """Distance in pixels from the hole's edge beyond which known and masked pixels are free of blending."""
-_KEPT = 2.5 / 255
-_SEEN, _MOVED = 1.5 / 255, 2 / 255
+_UNCHANGED = 2.5 / 255
+_INDEPENDENT, _DEPENDENT = 1.5 / 255, 2 / 255
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def keeps_known(wiring: Wiring, observed: Observed) -> bool:
     if value.shape != observed.probe.image.shape or not away.any():
         return False
     change = np.abs(value - observed.probe.image).max(1, keepdims=True)[away]
-    return float(np.quantile(change, 0.999)) <= _KEPT
+    return float(np.quantile(change, 0.999)) <= _UNCHANGED
 
 
 def find_faults(wiring: Wiring, observed: Observed, *, composites: bool | None) -> list[str]:
@@ -123,15 +123,15 @@ def find_faults(wiring: Wiring, observed: Observed, *, composites: bool | None) 
         faults += _seam_faults(value, image, mask)
     core = _core(mask)
     other_hidden, other_known = (contract_output(wiring, x) for x in (observed.other_hidden, observed.other_known))
-    if _difference(other_hidden, value, core) > _SEEN:
+    if _difference(other_hidden, value, core) > _INDEPENDENT:
         faults.append("the fill depends on what is under the mask (--mask-means, or --hole-value 0)")
-    elif _difference(other_known, value, core) < _MOVED:
+    elif _difference(other_known, value, core) < _DEPENDENT:
         faults.append("the fill does not depend on the picture round it (--mask-means)")
     return faults
 
 
 def _away(observed: Observed) -> Array:
-    away: Array = _grown(observed.probe.mask, _FAR) == 0
+    away: Array = _grown(observed.probe.mask, _BLEND_DISTANCE) == 0
     return away
 
 
@@ -162,7 +162,7 @@ def _difference(one: Array, other: Array, where: Array) -> float:
 
 
 def _core(mask: Array) -> Array:
-    core = _grown(1 - mask, _CORE) == 0
+    core = _grown(1 - mask, _CORE_DISTANCE) == 0
     return core if core.any() else mask > 0
 
 

@@ -20,7 +20,7 @@ _TYPES: dict[int, str] = {
     TensorProto.INT64: "int64",
     TensorProto.BOOL: "bool",
 }
-_MOST_CHANNELS = 8
+_MAX_CHANNELS = 8
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Ports:
         return None if height is None or width is None else (height, width)
 
     @property
-    def most_rows(self) -> int | None:
+    def max_rows(self) -> int | None:
         """The fixed number of pictures; None if it is free."""
         return self.inputs[0].dims[0]
 
@@ -97,7 +97,7 @@ def _guess_layout(values: Sequence[ValueInfoProto]) -> Layout:
     """Guess that channels are last if some last dimension is small and the second one is not."""
     for value in values:
         dims = value.type.tensor_type.shape.dim
-        if len(dims) == 4 and 0 < dims[3].dim_value <= _MOST_CHANNELS and not 0 < dims[1].dim_value <= _MOST_CHANNELS:
+        if len(dims) == 4 and 0 < dims[3].dim_value <= _MAX_CHANNELS and not 0 < dims[1].dim_value <= _MAX_CHANNELS:
             return "nhwc"
     return "nchw"
 

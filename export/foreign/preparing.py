@@ -29,7 +29,7 @@ _USUAL_MULTIPLE = 8
 _SEED = 11
 _REFERENCE_DB = 60.0
 _SAME_ROW = 2 / 255
-_NEWEST_FOR_TENSORRT_8 = 17
+_MAX_OPSET_OF_TENSORRT_8 = 17
 _NOTEWORTHY_BYTES = 2**26
 
 
@@ -72,7 +72,7 @@ def import_graph(job: Job, notify: Callable[[str], None]) -> Imported:
         inputs=inputs,
         output=output,
         size=size,
-        most_rows=rows,
+        max_rows=rows,
         precision="fp16" if _has_halves(model) else "fp32",
         opset=model.opset_import[0].version,
         source_sha256=digest,
@@ -137,8 +137,8 @@ def _rows(net: Net, decision: Decision, ports: Ports, samples: list[ParityInput]
     Returns:
         The most rows of a batch, None for any number; and a note if it is 1.
     """
-    if ports.most_rows is not None:
-        return ports.most_rows, ["the graph takes one picture at a time, so requests do not share batches"]
+    if ports.max_rows is not None:
+        return ports.max_rows, ["the graph takes one picture at a time, so requests do not share batches"]
     several = next(sample.feed for sample in samples if sample.name == "batch of 3")
     image, mask = several["image"].copy(), several["mask"].copy()
     image[1:], mask[1:] = image[1:, :, ::-1], mask[1:, :, ::-1, ::-1]  # rows with other pictures and holes
@@ -194,8 +194,8 @@ def _notes(model: onnx.ModelProto, sizes: InferredSizes) -> Iterator[str]:
             f"the sizes of {len(sizes.unknown)} tensors cannot be known beforehand (one is {sizes.unknown[0]}): they "
             "kept the memory limit on the pictures tried, and might not on others"
         )
-    if (opset := model.opset_import[0].version) > _NEWEST_FOR_TENSORRT_8:
-        yield f"opset {opset}: TensorRT 8.6 stops at {_NEWEST_FOR_TENSORRT_8}; other engines run it"
+    if (opset := model.opset_import[0].version) > _MAX_OPSET_OF_TENSORRT_8:
+        yield f"opset {opset}: TensorRT 8.6 stops at {_MAX_OPSET_OF_TENSORRT_8}; other engines run it"
 
 
 def _result_type(model: onnx.ModelProto, ports: Ports) -> str:

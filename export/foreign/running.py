@@ -20,8 +20,8 @@ from export.errors import GraphRefused
 from export.foreign.child import STEP
 from export.foreign.messages import REPORT_FILE, Job, Report, printable
 
-_LARGEST_REPORT = 2**20
-_LONGEST_OUTPUT = 2**20
+_MAX_REPORT_BYTES = 2**20
+_MAX_OUTPUT_BYTES = 2**20
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from export.foreign.child import main; main()"
 
 
@@ -41,7 +41,7 @@ def read_in_child(job: Job, notify: Callable[[str], None]) -> Report:
         if child.stdout is not None:
             child.stdout.close()
     try:
-        return Report.model_validate_json(read_regular(job.scratch / REPORT_FILE, _LARGEST_REPORT))
+        return Report.model_validate_json(read_regular(job.scratch / REPORT_FILE, _MAX_REPORT_BYTES))
     except FileNotFoundError:
         raise GraphRefused(_ended(job, status, said)) from None
     except (OSError, ValidationError) as error:
@@ -75,7 +75,7 @@ def _converse(child: subprocess.Popen[bytes], job: Job, notify: Callable[[str], 
     end, line, last_line, size = monotonic() + job.limits.seconds, b"", b"", 0
     with selectors.DefaultSelector() as selector:
         selector.register(child.stdout, selectors.EVENT_READ)
-        while (left := end - monotonic()) > 0 and size < _LONGEST_OUTPUT:
+        while (left := end - monotonic()) > 0 and size < _MAX_OUTPUT_BYTES:
             if not selector.select(left):
                 continue
             if not (block := os.read(child.stdout.fileno(), 2**16)):

@@ -30,7 +30,7 @@ _NUMBERS = {
 def tensor_specs(ports: Ports) -> tuple[tuple[TensorSpec, TensorSpec], TensorSpec]:
     """Return the inputs and the output of the wrapped graph."""
     side: Sequence[int | str] = ports.side or ("height", "width")
-    rows: int | str = ports.most_rows or "batch"
+    rows: int | str = ports.max_rows or "batch"
     image, mask, output = (
         TensorSpec.model_validate({"name": name, "dtype": "float32", "shape": (rows, channels, *side)})
         for name, channels in (("image", 3), ("mask", 1), ("output", 3))

@@ -20,9 +20,9 @@ from export.lowering import compute_type, lower_norms
 
 _BITS_OF_FIRST = 3
 """Bits of the number 4, the side of the first layer's output."""
-_FEWEST, _MOST = 4, 8
+_MIN_STAGES, _MAX_STAGES = 4, 8
 """Stages of 64×64 and of 1024×1024 pictures."""
-_SIDES = tuple(4 << stages for stages in range(_FEWEST, _MOST + 1))
+_SIDES = tuple(4 << stages for stages in range(_MIN_STAGES, _MAX_STAGES + 1))
 _INDICES_A_STAGE = 3
 """Number of indices that a stage takes in `main`: transposed convolution, batch norm, ReLU."""
 
@@ -91,7 +91,7 @@ class DCGAN(Family[DCGANOptions]):
     def recognise(self, state: State) -> DCGANOptions | None:
         """Recognise `main.0.weight` and the last layer, `main.12.weight` for 64×64; shapes give all options."""
         first = state.get("main.0.weight")
-        stages = next((n for n in range(_FEWEST, _MOST + 1) if _is_last(state, n * _INDICES_A_STAGE)), None)
+        stages = next((n for n in range(_MIN_STAGES, _MAX_STAGES + 1) if _is_last(state, n * _INDICES_A_STAGE)), None)
         if first is None or first.ndim != 4 or stages is None:
             return None
         last = state[f"main.{stages * _INDICES_A_STAGE}.weight"]

@@ -16,7 +16,7 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from export.int8.graph import LARGEST, Convolution, InputScale, convolutions
+from export.int8.graph import INT8_MAX, Convolution, InputScale, convolutions
 
 Feed = Mapping[str, NDArray[Any]]
 Feeds = Callable[[], Iterable[Feed]]
@@ -24,7 +24,7 @@ Feeds = Callable[[], Iterable[Feed]]
 Calibrate = Callable[[Path, Feeds, Path, Callable[[str], None]], dict[str, InputScale]]
 """The type of `calibrate` and of other functions that choose the scales."""
 _BINS = 2048
-_SMALLEST_PEAK = 1e-6
+_MIN_PEAK = 1e-6
 _EVENNESS = 0.5
 """A channel is divided by this power of its largest magnitude: 0 leaves the channels uneven, 1 makes all alike."""
 _LIMITS = np.linspace(0.05, 1.0, 96)
@@ -68,7 +68,7 @@ def best_limit(counts: NDArray[np.int64], top: float) -> float:
     centres = (np.arange(len(counts)) + 0.5) * top / len(counts)
 
     def error(limit: float) -> float:
-        step = limit / LARGEST
+        step = limit / INT8_MAX
         rounded = np.where(centres < step / 2, centres**2, step**2 / 12)
         return float((np.where(centres <= limit, rounded, (centres - limit) ** 2) * counts).sum())
 
@@ -76,7 +76,7 @@ def best_limit(counts: NDArray[np.int64], top: float) -> float:
 
 
 def _factors(peak: NDArray[np.float32]) -> NDArray[np.float32]:
-    factors = np.maximum(peak, _SMALLEST_PEAK * max(1.0, float(peak.max()))) ** _EVENNESS
+    factors = np.maximum(peak, _MIN_PEAK * max(1.0, float(peak.max()))) ** _EVENNESS
     even: NDArray[np.float32] = (factors / factors.mean()).astype(np.float32)
     return even
 
@@ -84,12 +84,12 @@ def _factors(peak: NDArray[np.float32]) -> NDArray[np.float32]:
 def _peaks(
     session: Any, layers: Sequence[Convolution], feeds: Feeds, notify: Callable[[str], None]
 ) -> dict[str, NDArray[np.float32]]:
-    """Return the largest magnitude of each input channel, at least `_SMALLEST_PEAK`, by layer."""
+    """Return the largest magnitude of each input channel, at least `_MIN_PEAK`, by layer."""
     peaks: dict[str, NDArray[np.float32]] = {}
     for index, feed in enumerate(feeds()):
         notify(f"channels, picture {index + 1}")
         for name, values in _values(session, layers, feed):
-            peak = np.maximum(np.abs(values).max(1), _SMALLEST_PEAK)
+            peak = np.maximum(np.abs(values).max(1), _MIN_PEAK)
             peaks[name] = np.maximum(peaks.get(name, peak), peak)
     return peaks
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from engines.manifest import QuantisationFigures, QuantisedLayer
 from export.errors import QuantisationRefused
 
-LEAST_PICTURES = 100
+MIN_PICTURES = 100
 MEAN_DB, WORST_DB = 35.0, 28.0
 """Least PSNR in the holes against FP32, on average and of the worst picture."""
-MOST_LPIPS = 1.02
+MAX_LPIPS = 1.02
 """Largest LPIPS to the truth, relative to that of FP32."""
 _NAMED = 5
 
@@ -26,12 +26,12 @@ def require_quality(figures: QuantisationFigures, layers: Sequence[QuantisedLaye
         QuantisationRefused: a bar is missed; the message says which, by how much, and what to do.
     """
     faults = [
-        (figures.pictures < LEAST_PICTURES, f"{figures.pictures} pictures, fewer than {LEAST_PICTURES}"),
+        (figures.pictures < MIN_PICTURES, f"{figures.pictures} pictures, fewer than {MIN_PICTURES}"),
         (figures.psnr_db < MEAN_DB, f"{figures.psnr_db:.1f} dB on average, less than {MEAN_DB:g}"),
         (figures.worst_psnr_db < WORST_DB, f"{figures.worst_psnr_db:.1f} dB at worst, less than {WORST_DB:g}"),
         (
-            figures.lpips > MOST_LPIPS * figures.lpips_fp32,
-            f"LPIPS {figures.lpips:.4f}, more than {MOST_LPIPS:g} × {figures.lpips_fp32:.4f}",
+            figures.lpips > MAX_LPIPS * figures.lpips_fp32,
+            f"LPIPS {figures.lpips:.4f}, more than {MAX_LPIPS:g} × {figures.lpips_fp32:.4f}",
         ),
     ]
     if missed := [text for is_missed, text in faults if is_missed]:

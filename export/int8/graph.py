@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 Floats = NDArray[np.float32]
-LARGEST = 127
+INT8_MAX = 127
 """Largest INT8 value that is used; -128 is not, so that the scale is symmetric."""
-_SMALLEST_SCALE = 1e-12
+_MIN_SCALE = 1e-12
 _HOMOGENEOUS = frozenset(("LeakyRelu", "Relu"))
 """Activations with act(a·x) = a·act(x) for positive a."""
 _BY_ELEMENT = _HOMOGENEOUS | {"Add", "Sub", "Mul", "Div", "Clip", "Cast"}
@@ -139,7 +139,7 @@ class _Rewriter:
     def quantise(self, layer: Convolution, scale: InputScale) -> None:
         """Replace the layer's input and weights by INT8 values with scales."""
         node = self._nodes[layer.name]
-        step = self._constant(f"{layer.name}/input_scale", np.float32(max(scale.limit / LARGEST, _SMALLEST_SCALE)))
+        step = self._constant(f"{layer.name}/input_scale", np.float32(max(scale.limit / INT8_MAX, _MIN_SCALE)))
         zero = self._constant(f"{layer.name}/zero", np.int8(0))
         name = f"{layer.name}/input"
         self._insert(layer.name, "QuantizeLinear", [node.input[0], step, zero], f"{name}_int8")
@@ -203,8 +203,8 @@ class _Rewriter:
 def quantised_weights(weight: Floats) -> tuple[NDArray[np.int8], Floats]:
     """Return a weight O×I×K×K as INT8 values and the scale of each output channel."""
     largest = np.abs(weight).reshape(len(weight), -1).max(1)
-    steps = np.maximum(largest / LARGEST, _SMALLEST_SCALE).astype(np.float32)
-    values = np.rint(weight / steps.reshape(-1, *[1] * (weight.ndim - 1))).clip(-LARGEST, LARGEST).astype(np.int8)
+    steps = np.maximum(largest / INT8_MAX, _MIN_SCALE).astype(np.float32)
+    values = np.rint(weight / steps.reshape(-1, *[1] * (weight.ndim - 1))).clip(-INT8_MAX, INT8_MAX).astype(np.int8)
     return values, steps
 
 

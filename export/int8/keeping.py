@@ -24,7 +24,7 @@ MARGIN_MEAN_DB, MARGIN_WORST_DB = 0.5, 4.5
 2.4 to 4.7 dB more than the worst of the 64 that layers were chosen on (docs/measurements/int8.md)."""
 RANKED_ON = 24
 """Tiles on which each layer is measured alone; how many layers are kept is decided on all."""
-_LEAST_ERROR = 1e-12
+_MIN_ERROR = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def hole_psnr_db(found: NDArray[np.float32], wanted: NDArray[np.float32], mask: 
     """Return the PSNR over the masked pixels, peak 1.0; at most 120 dB."""
     inside = np.broadcast_to(mask > 0, found.shape)
     error = float(np.mean(np.square(found[inside].astype(np.float64) - wanted[inside])))
-    return -10 * math.log10(max(error, _LEAST_ERROR))
+    return -10 * math.log10(max(error, _MIN_ERROR))
 
 
 class Measured:
@@ -112,7 +112,7 @@ def choose_layers(
 
     kept = fewest(len(order), lambda kept: quality(kept).reaches(bars[0] + MARGIN_MEAN_DB, bars[1] + MARGIN_WORST_DB))
     by_noise = tuple(
-        QuantisedLayer(name=layer.name, alone_db=round(-10 * math.log10(max(noise[layer.name], _LEAST_ERROR)), 1))
+        QuantisedLayer(name=layer.name, alone_db=round(-10 * math.log10(max(noise[layer.name], _MIN_ERROR)), 1))
         for layer in sorted(layers, key=lambda layer: noise[layer.name], reverse=True)
     )
     if kept is None:

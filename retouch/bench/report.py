@@ -14,7 +14,7 @@ from retouch.bench.load import NO_REPLY, Observation
 
 Mode = Literal["open", "closed"]
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
-_HIGHEST_US = 3_600_000_000  # an hour
+_MAX_US = 3_600_000_000  # an hour
 _SIGNIFICANT_FIGURES = 3
 _METRIC = re.compile(r"(?P<name>[^;\s]+)\s*;(?:.*;)?\s*dur=(?P<duration>\d+(?:\.\d+)?)\s*(?:;.*)?")
 
@@ -103,9 +103,9 @@ def broken_limits(reports: Iterable[RunReport], over_p99_ms: float | None, *, on
 
 
 def _histogram(seconds: Iterable[float]) -> Any:
-    histogram = HdrHistogram(1, _HIGHEST_US, _SIGNIFICANT_FIGURES)
+    histogram = HdrHistogram(1, _MAX_US, _SIGNIFICANT_FIGURES)
     for value in seconds:
-        histogram.record_value(min(max(round(value * 1e6), 1), _HIGHEST_US))
+        histogram.record_value(min(max(round(value * 1e6), 1), _MAX_US))
     return histogram
 
 

@@ -10,7 +10,7 @@ import httpx
 from retouch.client.errors import AddressInvalid
 
 _ID = re.compile(r"[0-9a-f]{32}")
-_WHO = re.compile(r"//[^/]*@")
+_USER_INFO = re.compile(r"//[^/]*@")
 
 
 def validated_url(url: str) -> str:
@@ -34,7 +34,7 @@ def validated_url(url: str) -> str:
 
 def for_messages(url: str) -> str:
     """Return an address without the name and password that it may hold."""
-    return _WHO.sub("//", url, count=1)
+    return _USER_INFO.sub("//", url, count=1)
 
 
 def id_at_end(path: str) -> str:

@@ -19,7 +19,7 @@ from retouch.client.retrying import RetryPolicy
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 _CONNECT_S = 5.0
-_LONGEST_S = 1e6
+_MAX_TIMEOUT_S = 1e6
 """Longest timeout in seconds, eleven days: sockets refuse infinity and some longer ones."""
 
 
@@ -36,7 +36,7 @@ class Connection:
         """Return the connection to a server; arguments and errors as for `Retouch`."""
         if not timeout_s > 0:
             raise ValueError(f"timeout_s is {timeout_s}; pass seconds above 0")
-        return cls(validated_url(url), key_headers(api_key), min(timeout_s, _LONGEST_S))
+        return cls(validated_url(url), key_headers(api_key), min(timeout_s, _MAX_TIMEOUT_S))
 
     def request(self, call: Call) -> dict[str, Any]:
         """Return the arguments of httpx's `request`."""

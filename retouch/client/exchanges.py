@@ -31,10 +31,10 @@ from retouch.client.results import JobState, Model, Picture, Result, ResultPage
 from retouch.client.retrying import RetryPolicy, pause_of_a_restart
 
 T = TypeVar("T")
-_FIRST_POLL_S, _LONGEST_POLL_S = 0.1, 2.0
+_FIRST_POLL_S, _MAX_POLL_S = 0.1, 2.0
 _LAST_REPLY_S = 5.0
 """Seconds by which a reply may exceed the caller's wait, so that the last poll has a chance."""
-_LONGEST_RESTART_S = 300.0
+_MAX_RESTART_S = 300.0
 """Seconds that a caller without a time limit waits for a server that does not reply."""
 
 
@@ -96,7 +96,7 @@ class Exchanges:
         """
         unlimited = until == math.inf
         if unlimited:
-            until = self.now() + _LONGEST_RESTART_S
+            until = self.now() + _MAX_RESTART_S
         tries = 0
         while True:
             tries += 1
@@ -152,7 +152,7 @@ class Exchanges:
             if (left_s := end - self.now()) <= 0:
                 raise JobUnfinished(f"job {job_id} is still {state.status} after {timeout_s} s", job_id)
             yield Pause(min(pause_s, left_s))
-            pause_s = min(1.5 * pause_s, _LONGEST_POLL_S)
+            pause_s = min(1.5 * pause_s, _MAX_POLL_S)
         if state.status != "succeeded" or not state.result_urls:
             raise job_error(state)
         results = []

@@ -8,15 +8,15 @@ import httpx
 
 from retouch.client.replies import is_retryable, retry_after_s
 
-_LONGEST_ASKED_S = 300.0
+_MAX_RETRY_AFTER_S = 300.0
 """The longest `Retry-After` in seconds that an overloaded server computes. A longer one is for a daily quota and is not
 waited for."""
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
-_LONGEST_POLL_PAUSE_S = 5.0
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.5, 60.0
+_MAX_POLL_PAUSE_S = 5.0
 _BUSY = {429, 503}
 _RESTARTING = {502, 503, 504}
 """Statuses of a server that restarts, or of the proxy before it."""
-_MOST_UNEXPLAINED = 2
+_MAX_UNEXPLAINED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,11 @@ class RetryPolicy:
         if asked_s is None and response.status_code not in _BUSY:
             return self.pause_after_silence(tries, draw)
         pause_s = _doubling_s(tries, draw) if asked_s is None else asked_s
-        return pause_s if tries <= self.retries and pause_s <= _LONGEST_ASKED_S else None
+        return pause_s if tries <= self.retries and pause_s <= _MAX_RETRY_AFTER_S else None
 
     def pause_after_silence(self, tries: int, draw: float) -> float | None:
         """Return the seconds until the next try after no reply; None to give up."""
-        most = min(self.retries, _MOST_UNEXPLAINED) if self.unexplained is None else self.unexplained
+        most = min(self.retries, _MAX_UNEXPLAINED) if self.unexplained is None else self.unexplained
         return _doubling_s(tries, draw) if tries <= most else None
 
 
@@ -72,7 +72,7 @@ def pause_of_a_restart(response: httpx.Response | None, tries: int, draw: float)
     Returns:
         None if the reply does not come from a restarting server; then the policy decides.
     """
-    pause_s = min(_doubling_s(tries, draw), _LONGEST_POLL_PAUSE_S)
+    pause_s = min(_doubling_s(tries, draw), _MAX_POLL_PAUSE_S)
     if response is None:
         return pause_s
     if response.status_code not in _RESTARTING or not is_retryable(response):
@@ -84,4 +84,4 @@ def pause_of_a_restart(response: httpx.Response | None, tries: int, draw: float)
 def _doubling_s(tries: int, draw: float) -> float:
     """Return half a second, doubled with each further try up to a minute, and then changed by up to ± a quarter."""
     doublings = min(tries - 1, 10)  # a poll has so many tries that the power would exceed a float
-    return float(min(_FIRST_PAUSE_S * 2**doublings, _LONGEST_PAUSE_S) * (0.75 + 0.5 * draw))
+    return float(min(_FIRST_PAUSE_S * 2**doublings, _MAX_PAUSE_S) * (0.75 + 0.5 * draw))

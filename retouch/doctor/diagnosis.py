@@ -38,7 +38,7 @@ Level = Literal["ok", "warning", "failed"]
 ChooseEngine = Callable[[Path, Manifest, EngineOptions], ChosenEngine]
 
 _CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
-_OLDEST_PYTHON = (3, 10)
+_MIN_PYTHON = (3, 10)
 
 
 class _FrozenModel(BaseModel):
@@ -115,7 +115,7 @@ def diagnose(settings: Settings, host: HostSources) -> Diagnosis:
 
 def _check_python(host: HostSources) -> Check:
     version = ".".join(map(str, host.python))
-    if host.python >= _OLDEST_PYTHON:
+    if host.python >= _MIN_PYTHON:
         return Check(name="Python", level="ok", detail=f"{version} ({platform.python_implementation()})")
     return Check(name="Python", level="failed", detail=f"{version}; 3.10 or newer is needed")
 

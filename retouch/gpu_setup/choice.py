@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 
 from retouch.gpu_setup.host import NVIDIA_INDEX, Gpu, GpuHost
 
-_OLDEST_DRIVERS = ((580, 13), (525, 12))
+_MIN_DRIVERS = ((580, 13), (525, 12))
 """The oldest driver branch for each major version of CUDA; packages for 12 run on newer drivers too."""
-_OLDEST_GPU = (7, 5)
+_MIN_CAPABILITY = (7, 5)
 """Oldest compute capability, Turing: CUDA 13 dropped older GPUs, and TensorRT-RTX supports none."""
 _IGNORED = (
     "it is too old, the packages begin at 7.5 (Turing); name the others in CUDA_VISIBLE_DEVICES, else a server starts "
@@ -86,11 +86,11 @@ def choose_packages(host: GpuHost) -> GpuChoice:
     """Return the packages for a host, or the reason why it computes on the CPU."""
     if not host.driver.gpus:
         return _without_driver(host)
-    old = [gpu for gpu in host.driver.gpus if gpu.capability < _OLDEST_GPU]
+    old = [gpu for gpu in host.driver.gpus if gpu.capability < _MIN_CAPABILITY]
     new = tuple(gpu for gpu in host.driver.gpus if gpu not in old)
     if not new:
         return GpuChoice(f"{_describe(old[0])} is too old: the packages begin at 7.5 (Turing)", "use a newer GPU")
-    newest = next((cuda for oldest, cuda in _OLDEST_DRIVERS if host.driver.version[0] >= oldest), 0)
+    newest = next((cuda for oldest, cuda in _MIN_DRIVERS if host.driver.version[0] >= oldest), 0)
     if not newest:
         return GpuChoice(
             f"the driver {_dotted(host.driver.version)} is too old: CUDA 12 needs 525, CUDA 13 needs 580",

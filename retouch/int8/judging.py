@@ -20,7 +20,7 @@ from service.imaging.crops import plan_crops
 from training.losses.lpips_distance import Lpips
 
 _AMPLIFIED = 8
-_SHOWN = 12
+_MAX_ROWS = 12
 
 
 class Judged(NamedTuple):
@@ -39,7 +39,7 @@ class Sheet:
 
     def add(self, case: Case, wanted: Pixels, found: Pixels) -> None:
         """Add a row, up to twelve."""
-        if len(self._rows) < _SHOWN:
+        if len(self._rows) < _MAX_ROWS:
             marked = np.where(case.hole[..., None], np.uint8(255), case.truth)
             difference = (found.astype(np.int16) - wanted) * _AMPLIFIED + 128
             self._rows.append(np.hstack([marked, wanted, found, difference.clip(0, 255).astype(np.uint8)]))

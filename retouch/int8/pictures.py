@@ -14,16 +14,16 @@ import numpy as np
 
 from engines.manifest import SizeRule
 from export.errors import CalibrationInvalid
-from export.int8.gate import LEAST_PICTURES
+from export.int8.gate import MIN_PICTURES
 from retouch.sweep.cases import BANDS, Case, Pixels, crop_or_scale
 from training.data.picture_files import picture_paths, read_picture
 from training.errors import DataMissing
 from training.evaluate.shapes import KINDS, draw
 
-LEAST_CALIBRATED, MOST_CALIBRATED = 32, 64
-_LARGEST_SIDE = 512
+MIN_CALIBRATED, MAX_CALIBRATED = 32, 64
+_MAX_SIDE = 512
 """Largest side of the pictures in pixels: larger tiles take minutes more and show the same values."""
-_LEAST_SIDE = 64
+_MIN_SIDE = 64
 
 
 class Photograph(NamedTuple):
@@ -48,7 +48,7 @@ class PictureSplit:
         return hashlib.sha256("".join(sorted(one.sha256 for one in self.calibrated)).encode()).hexdigest()
 
 
-def split_pictures(folder: Path, seed: int, judging: int = LEAST_PICTURES) -> PictureSplit:
+def split_pictures(folder: Path, seed: int, judging: int = MIN_PICTURES) -> PictureSplit:
     """Split the pictures of a folder and its subfolders; of pictures with the same pixels only one is taken.
 
     Only as many files are opened as are needed, one at a time.
@@ -62,16 +62,16 @@ def split_pictures(folder: Path, seed: int, judging: int = LEAST_PICTURES) -> Pi
     Random(seed).shuffle(paths)  # noqa: S311 -- no secret
     taken: dict[str, Photograph] = {}
     for path in paths:
-        if len(taken) == judging + MOST_CALIBRATED:
+        if len(taken) == judging + MAX_CALIBRATED:
             break
         one = _checked(path)
         if one is not None:
             taken.setdefault(one.sha256, one)
-    least = judging + LEAST_CALIBRATED
+    least = judging + MIN_CALIBRATED
     if len(taken) < least:
         raise CalibrationInvalid(
-            f"{folder}: {len(taken)} different pictures of {_LEAST_SIDE} pixels or more, INT8 needs {least}: "
-            f"{judging} to judge the result and at least {LEAST_CALIBRATED} to calibrate on"
+            f"{folder}: {len(taken)} different pictures of {_MIN_SIDE} pixels or more, INT8 needs {least}: "
+            f"{judging} to judge the result and at least {MIN_CALIBRATED} to calibrate on"
         )
     found = tuple(taken.values())
     return PictureSplit(folder, seed, found[judging:], found[:judging])
@@ -113,7 +113,7 @@ def read(path: Path) -> Pixels:
 def _checked(path: Path) -> Photograph | None:
     """Return the file with its digest; None for one that is too small."""
     pixels: Pixels = read(path)
-    if min(pixels.shape[:2]) < _LEAST_SIDE:
+    if min(pixels.shape[:2]) < _MIN_SIDE:
         return None
     return Photograph(path, hashlib.sha256(np.ascontiguousarray(pixels).tobytes()).hexdigest())
 
@@ -121,4 +121,4 @@ def _checked(path: Path) -> Photograph | None:
 def _sides(size: SizeRule) -> list[int]:
     """Return the side of the smallest square tile, and of the largest one up to 512 pixels."""
     square = [min(bucket) for bucket in size.tile_sizes()]
-    return sorted({min(square), max((side for side in square if side <= _LARGEST_SIDE), default=min(square))})
+    return sorted({min(square), max((side for side in square if side <= _MAX_SIDE), default=min(square))})

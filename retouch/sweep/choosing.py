@@ -16,10 +16,10 @@ RADII = (16, 32, 64, 96, 128, 192, 256, 384)
 """Upper bounds of the classes of thickness, in pixels of the picture; the last class has none."""
 AS_GOOD = 0.005
 """Fraction of the default's mean LPIPS by which a way may be worse and still count as good; the cheapest is chosen."""
-SURE = 2.0
+STANDARD_ERRORS = 2.0
 """Standard errors that are added to a mean difference before it is compared, so that no way wins by chance on a few
 pictures."""
-LEAST_ROWS = 8
+MIN_ROWS = 8
 """Least number of cases in a class of thickness; a smaller one is merged with the next."""
 
 
@@ -80,17 +80,17 @@ def _upper_confidence_limit(differences: Sequence[float]) -> float:
     """Return the upper confidence limit of the mean; infinity for a single value."""
     if len(differences) < 2:
         return math.inf
-    return fmean(differences) + SURE * stdev(differences) / math.sqrt(len(differences))
+    return fmean(differences) + STANDARD_ERRORS * stdev(differences) / math.sqrt(len(differences))
 
 
 def _group_by_radius(rows: Sequence[CaseMeasurements]) -> list[tuple[float, list[CaseMeasurements]]]:
-    """Group rows by thickness: each class's upper bound and at least `LEAST_ROWS` rows, if there are so many."""
+    """Group rows by thickness: each class's upper bound and at least `MIN_ROWS` rows, if there are so many."""
     found: list[tuple[float, list[CaseMeasurements]]] = []
     waiting = sorted(rows, key=lambda row: row.radius)
     for bound in (*map(float, RADII), math.inf):
         members = [row for row in waiting if row.radius <= bound]
         rest = len(waiting) - len(members)
-        if math.isinf(bound) or (len(members) >= LEAST_ROWS and rest >= LEAST_ROWS):
+        if math.isinf(bound) or (len(members) >= MIN_ROWS and rest >= MIN_ROWS):
             found.append((bound, members))
             waiting = waiting[len(members) :]
     return found

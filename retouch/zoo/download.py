@@ -20,10 +20,10 @@ import httpx
 
 from retouch.zoo.errors import DownloadFailed
 
-MOST_BYTES = 2 * 2**30
+MAX_BYTES = 2 * 2**30
 """The largest file that is fetched if its size is not known beforehand."""
-_MOST_REDIRECTS = 5
-_SPARE_BYTES = 2**28
+_MAX_REDIRECTS = 5
+_HEADROOM_BYTES = 2**28
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 
@@ -88,14 +88,14 @@ class Downloader:
     def _answer(self, client: httpx.Client, wanted: Wanted, have: int) -> Iterator[httpx.Response]:
         """Follow redirects within the listed hosts to the answer that carries the file."""
         url = httpx.URL(wanted.url)
-        for _ in range(_MOST_REDIRECTS + 1):
+        for _ in range(_MAX_REDIRECTS + 1):
             _check_address(url, wanted.hosts)
             with self._open(client, url, have) as answer:
                 if answer.status_code not in _REDIRECTS:
                     yield answer
                     return
                 url = url.join(answer.headers.get("Location", ""))
-        raise DownloadFailed(f"{wanted.url}: more than {_MOST_REDIRECTS} redirects")
+        raise DownloadFailed(f"{wanted.url}: more than {_MAX_REDIRECTS} redirects")
 
     def _open(self, client: httpx.Client, url: httpx.URL, have: int) -> AbstractContextManager[httpx.Response]:
         headers = {"Accept-Encoding": "identity", "User-Agent": "retouch"} | (
@@ -119,9 +119,9 @@ class Downloader:
         if wanted.size is not None and total not in {None, wanted.size}:
             raise DownloadFailed(f"{wanted.url}: has {total} bytes, the published file has {wanted.size}")
         total = total if total is not None else wanted.size
-        if (most := total if total is not None else MOST_BYTES) > MOST_BYTES:
-            raise DownloadFailed(f"{wanted.url}: has {total} bytes; at most {MOST_BYTES} are fetched")
-        needed = most - begin + _SPARE_BYTES
+        if (most := total if total is not None else MAX_BYTES) > MAX_BYTES:
+            raise DownloadFailed(f"{wanted.url}: has {total} bytes; at most {MAX_BYTES} are fetched")
+        needed = most - begin + _HEADROOM_BYTES
         if (free := self.free_bytes(folder)) < needed:
             raise DownloadFailed(
                 f"{folder} has {free / 2**20:.0f} MiB free, and {needed / 2**20:.0f} are needed; "
@@ -170,9 +170,9 @@ def _copy(answer: httpx.Response, file: BinaryIO, total: int | None, begin: int,
     size, shown = begin, -1
     for block in answer.iter_raw():
         size += len(block)
-        if size > (total if total is not None else MOST_BYTES):
+        if size > (total if total is not None else MAX_BYTES):
             raise DownloadFailed(
-                f"{answer.url.host}: sends more than {total if total is not None else MOST_BYTES} bytes"
+                f"{answer.url.host}: sends more than {total if total is not None else MAX_BYTES} bytes"
             )
         file.write(block)
         if total and (percent := size * 10 // total * 10) != shown:

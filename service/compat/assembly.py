@@ -12,12 +12,12 @@ from service.core.settings import Settings
 from service.web.foreign_api import ForeignApi
 from service.web.server import OpenBeside
 
-_ALL = (OPENAI, IOPAINT, OPEN_INFERENCE, AUTOMATIC1111)
+_APIS = (OPENAI, IOPAINT, OPEN_INFERENCE, AUTOMATIC1111)
 
 
 def foreign_apis(names: Collection[str]) -> tuple[ForeignApi, ...]:
     """Return the foreign APIs with these names, which are those that the setting `apis` allows."""
-    return tuple(api for api in _ALL if api.name in names)
+    return tuple(api for api in _APIS if api.name in names)
 
 
 def grpc_beside(settings: Settings) -> OpenBeside | None:

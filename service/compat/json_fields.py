@@ -29,7 +29,7 @@ _LARGE_BYTES = 1 << 20
 """Body size from which it is parsed on a thread."""
 _DATA_URL_BYTES = 256
 """Largest prefix of a data URL, up to its comma."""
-_OF_BASE64 = (string.ascii_letters + string.digits + string.whitespace + "+/=").encode()
+_BASE64_CHARACTERS = (string.ascii_letters + string.digits + string.whitespace + "+/=").encode()
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _LONE = re.compile("[\ud800-\udfff]")
 _ASCII = bytes(range(128)) + b"?" * 128
@@ -220,6 +220,6 @@ def _check_characters(text: memoryview, name: str) -> None:
         InvalidRequest: the text has another character, such as the `-` and `_` of base64url.
     """
     for start in range(0, len(text), _BLOCK_BYTES):
-        if strange := bytes(text[start : start + _BLOCK_BYTES]).translate(None, _OF_BASE64):
+        if strange := bytes(text[start : start + _BLOCK_BYTES]).translate(None, _BASE64_CHARACTERS):
             first = strange.decode(errors="replace")[0]
             raise InvalidRequest(f"`{name}` is not base64: it has {first!r}; send A-Z, a-z, 0-9, + and /")

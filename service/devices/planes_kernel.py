@@ -20,7 +20,7 @@ _EXTENSION = f"{__package__}._planes"
 """Name of the extension module in pyproject.toml."""
 _SOURCE = 0xA907439C
 """Digest of planes.cpp, by which a library of another version is rejected."""
-_MOST_HELD = 128 * 128
+_MAX_PIXELS_WITH_GIL = 128 * 128
 """Largest tile in pixels for which the GIL is kept: a call takes 20 µs, reacquiring the GIL up to 500 µs."""
 
 
@@ -29,8 +29,8 @@ def installed_kernel() -> PlanesKernel | None:
     """Load the extension; None if Retouch was installed without it, or it is that of another version."""
     if (library := load_library(_EXTENSION, _SOURCE)) is None:
         return None
-    holding = load_library(_EXTENSION, _SOURCE, ctypes.PyDLL)
-    return None if holding is None else PlanesKernel(library, holding)
+    gil_library = load_library(_EXTENSION, _SOURCE, ctypes.PyDLL)
+    return None if gil_library is None else PlanesKernel(library, gil_library)
 
 
 class PlanesKernel:
@@ -38,13 +38,13 @@ class PlanesKernel:
 
     Args:
         library: releases the GIL during a call.
-        holding: the same library; keeps the GIL.
+        gil_library: the same library; keeps the GIL.
     """
 
-    def __init__(self, library: ctypes.CDLL, holding: ctypes.CDLL) -> None:
+    def __init__(self, library: ctypes.CDLL, gil_library: ctypes.CDLL) -> None:
         self._library = library
-        self._holding = holding
-        for each in (library, holding):
+        self._gil_library = gil_library
+        for each in (library, gil_library):
             for function in (each.to_planes, each.to_pixels):
                 function.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p]
             each.to_planes.restype, each.to_pixels.restype = None, ctypes.c_int32
@@ -84,4 +84,4 @@ class PlanesKernel:
         return into
 
     def _chosen(self, pixels: int) -> ctypes.CDLL:
-        return self._holding if pixels <= _MOST_HELD else self._library
+        return self._gil_library if pixels <= _MAX_PIXELS_WITH_GIL else self._library

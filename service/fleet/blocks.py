@@ -14,8 +14,8 @@ _SHARE = 50
 """Blocks of all processes together are a fiftieth of the limit."""
 _RATE_S = 0.05
 """Seconds that a block of a rate lasts at least; longer than it takes to fetch the next one."""
-_SOON_S = 0.05
-_MOMENT_S = 1.0
+_RETRY_S = 0.05
+_SHARE_VALID_S = 1.0
 
 
 def block_of_rate(rate_per_s: float, burst: int, processes: int) -> float:
@@ -34,22 +34,22 @@ class Block:
 
     left: requests that may still be admitted; negative: requests that were admitted on credit.
     none_until: time before which the shared limit has nothing left.
-    share: this process's share of half of what the shared limit had left at `told_at`.
+    share: this process's share of half of what the shared limit had left at `share_received_at`.
     """
 
     left: float = 0.0
     none_until: float = 0.0
     share: float = 0.0
-    told_at: float = 0.0
+    share_received_at: float = 0.0
 
     def take(self, size: float, now: float) -> float:
         """Count one request and return 0, or return the seconds until one may be admitted; `size` is a block's."""
         if self.left < 1.0:
             if now < self.none_until:
                 return self.none_until - now
-            credit = max(size, self.share) if now - self.told_at < _MOMENT_S else size
+            credit = max(size, self.share) if now - self.share_received_at < _SHARE_VALID_S else size
             if self.left - 1.0 < -credit:
-                return _SOON_S
+                return _RETRY_S
         self.left -= 1.0
         return 0.0
 
@@ -68,4 +68,4 @@ class Block:
         """
         self.left += granted
         self.none_until = now + wait_s
-        self.share, self.told_at = share, now
+        self.share, self.share_received_at = share, now

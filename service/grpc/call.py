@@ -13,7 +13,7 @@ from service.core.errors import DeadlineExceeded, InvalidRequest, TooLarge, Uplo
 from service.grpc.message_memory import MessageMemory
 from service.grpc.metadata import MetadataLines
 
-_NONE: Client = Client("", scopes=frozenset())
+_NO_CLIENT: Client = Client("", scopes=frozenset())
 
 
 class Context(Protocol):
@@ -67,7 +67,7 @@ class RemoteCall:
     path: str
     lines: MetadataLines
     request_id: str
-    client: Client = _NONE
+    client: Client = _NO_CLIENT
     traceparent: str = ""
     model: str = ""
 

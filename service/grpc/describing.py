@@ -16,7 +16,7 @@ from service.grpc.protocol import open_inference_pb2 as messages
 from service.open_inference import models
 
 MessageT = TypeVar("MessageT", bound=Message)
-_MOST_BYTES = 4096
+_MAX_BYTES = 4096
 
 
 async def server_live(_: RemoteCall) -> Answer:
@@ -92,7 +92,7 @@ async def _read(call: RemoteCall, kind: type[MessageT]) -> MessageT:
         InvalidRequest, TooLarge: the message cannot be read as this kind.
         UploadTimeout: the message does not arrive within `body_timeout_s`.
     """
-    message = await call.read_in_time(_MOST_BYTES)
+    message = await call.read_in_time(_MAX_BYTES)
     try:
         found: MessageT = kind.FromString(message)
     except DecodeError as error:

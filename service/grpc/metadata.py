@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from service.intake.request_metadata import MAX_TIMEOUT_MS
 
 _PEER = re.compile(r"ipv[46]:\[?([^\[\]]+?)\]?:\d+")
-_LONGEST_S = MAX_TIMEOUT_MS / 1e3
+_MAX_TIMEOUT_S = MAX_TIMEOUT_MS / 1e3
 
 
 class MetadataLines(Mapping[str, str]):
@@ -55,5 +55,5 @@ def allowed_s(remaining_s: float | None, asked_s: float | None) -> float | None:
     """
     named = [asked_s] if asked_s is not None else []
     if remaining_s is not None and not math.isnan(remaining_s):
-        named.append(min(max(remaining_s, 1e-6), _LONGEST_S))
+        named.append(min(max(remaining_s, 1e-6), _MAX_TIMEOUT_S))
     return min(named, default=None)

@@ -18,7 +18,7 @@ from service.grpc.message_memory import MessageMemory
 
 _MEMORY_DIVISOR = 4
 """The part of the memory for bodies that arriving messages may take, and unread replies as well: a quarter each."""
-_LONGEST_CALL_S = 600.0
+_MAX_CALL_S = 600.0
 _REPLY_GRACE_S = 2.0
 """Seconds to send replies after the drain."""
 _QUIET_STEPS = 10
@@ -27,7 +27,7 @@ stopped, gRPC would answer them with CANCELLED or INTERNAL."""
 _STEP_S = 0.025
 _LATE_STEP_S = 0.05
 """After a step that took this long, calls may be waiting for the event loop: gRPC delivers them one by one."""
-_LONGEST_SETTLE_S = 2.0
+_MAX_SETTLE_S = 2.0
 """Most seconds that these steps take in total, as clients may keep sending."""
 _OPTIONS = {
     "grpc.http2.bdp_probe": 0,  # it lets a client send megabytes ahead of our reading, for each of its calls
@@ -97,7 +97,7 @@ async def wait_until_quiet(
     clock: Callable[[], float] = perf_counter,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Return when no call has come for `_QUIET_STEPS` steps, or after `_LONGEST_SETTLE_S` even if calls still come.
+    """Return when no call has come for `_QUIET_STEPS` steps, or after `_MAX_SETTLE_S` even if calls still come.
 
     A step in which the event loop was blocked does not count. A forced end is noticed within a step.
 
@@ -107,7 +107,7 @@ async def wait_until_quiet(
         clock: monotonic seconds.
         sleep: waits for a number of seconds.
     """
-    ends_at, quiet_steps = clock() + _LONGEST_SETTLE_S, 0
+    ends_at, quiet_steps = clock() + _MAX_SETTLE_S, 0
     while quiet_steps < _QUIET_STEPS and not is_forced() and (begun := clock()) < ends_at:
         await sleep(_STEP_S)
         quiet = latest_at() <= begun and clock() - begun < _LATE_STEP_S
@@ -115,7 +115,7 @@ async def wait_until_quiet(
 
 
 def _options(settings: Settings, message_bytes: int) -> dict[str, int]:
-    grace_s = max(_LONGEST_CALL_S, 2 * settings.request_timeout_s)
+    grace_s = max(_MAX_CALL_S, 2 * settings.request_timeout_s)
     return {
         **_OPTIONS,
         "grpc.max_receive_message_length": message_bytes,

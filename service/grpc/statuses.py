@@ -9,7 +9,7 @@ from service.intake.reply_facts import whole_seconds_to_return
 
 Trailing = tuple[tuple[str, str], ...]
 """Trailing metadata: names in lower case, and values in ASCII."""
-_MOST_CHARACTERS = 1024
+_MAX_CHARACTERS = 1024
 """Longest message; clients take 8 KiB of metadata in all."""
 _CODES = {
     400: StatusCode.INVALID_ARGUMENT,
@@ -50,4 +50,4 @@ def trailing_of(error: ServiceError) -> Trailing:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"

@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 from service.core.errors import InvalidRequest, TooLarge
 
-MOST_FIELDS = 1_000
+MAX_FIELDS = 1_000
 """Largest number of fields on the levels that this module reads."""
-MOST_HEAD_BYTES = 1 << 16
+MAX_HEAD_BYTES = 1 << 16
 """Largest size of a request without its pictures."""
 _INPUTS, _RAW_INPUT_CONTENTS = 5, 7
 _CONTENTS, _BYTES_CONTENTS = 5, 8
 _LENGTH_DELIMITED = 2
 _FIXED_BYTES = {1: 8, 5: 4}
-_LONGEST_VARINT = 10
+_MAX_VARINT_BYTES = 10
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ def split_request(message: bytes) -> InferParts:
             parts.head += length_delimited(_INPUTS, len(rest)) + rest
         else:
             parts.head += one.whole
-        if len(parts.head) > MOST_HEAD_BYTES:
+        if len(parts.head) > MAX_HEAD_BYTES:
             raise _too_large_error()
     return parts
 
@@ -84,7 +84,7 @@ def _input_without_contents(data: memoryview, parts: InferParts, counted: _Count
                 else:
                     parts.numbers.add(len(parts.files))
         else:
-            if len(rest) + len(one.whole) > MOST_HEAD_BYTES:
+            if len(rest) + len(one.whole) > MAX_HEAD_BYTES:
                 raise _too_large_error()
             rest += one.whole
     parts.files.append(files)
@@ -95,12 +95,12 @@ class _Counter:
     """Counts fields over all levels."""
 
     def __init__(self) -> None:
-        self._left = MOST_FIELDS
+        self._left = MAX_FIELDS
 
     def count(self) -> None:
         self._left -= 1
         if self._left < 0:
-            raise TooLarge(f"the message has more than {MOST_FIELDS} fields; send a picture as one element of BYTES")
+            raise TooLarge(f"the message has more than {MAX_FIELDS} fields; send a picture as one element of BYTES")
 
 
 def _fields(data: memoryview, counted: _Counter) -> Iterator[_Field]:
@@ -128,7 +128,7 @@ def _fields(data: memoryview, counted: _Counter) -> Iterator[_Field]:
 def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
     """Return the number that begins at an index, and the index after it."""
     value = 0
-    for index, byte in enumerate(data[at : at + _LONGEST_VARINT]):
+    for index, byte in enumerate(data[at : at + _MAX_VARINT_BYTES]):
         value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             return value, at + index + 1
@@ -149,4 +149,4 @@ def _malformed_error() -> InvalidRequest:
 
 
 def _too_large_error() -> TooLarge:
-    return TooLarge(f"the message has over {MOST_HEAD_BYTES // 1024} KiB beside its pictures; send fewer parameters")
+    return TooLarge(f"the message has over {MAX_HEAD_BYTES // 1024} KiB beside its pictures; send fewer parameters")

@@ -16,7 +16,7 @@ from service.imaging.model_inputs import request_format
 from service.open_inference.requests import OUTPUT
 from service.telemetry.redaction import without_folders
 
-_NOTHING = {"count": 0, "ns": 0}
+_NO_DURATION = {"count": 0, "ns": 0}
 _REQUESTS = "retouch_request_duration_seconds"
 _FAILED = "failed "
 """Added before the names of samples of failed requests; no name of a metric has a space."""
@@ -105,7 +105,7 @@ def _statistics(status: ModelStatus, values: Mapping[str, float]) -> dict[str, A
             "success": answered,
             "fail": _timed(values, _FAILED + _REQUESTS),
             "compute_infer": batches,
-            **dict.fromkeys(("queue", "compute_input", "compute_output"), _NOTHING),
+            **dict.fromkeys(("queue", "compute_input", "compute_output"), _NO_DURATION),
         },
         "batch_stats": [],
     }

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 READY, UNREADY = _SECTIONS = ("replicas", "unready")
-_ANSWER_S = 2.0
+_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class ProxyTable:
 
     def _ask(self, commands: str) -> str:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(_ANSWER_S)
+            connection.settimeout(_TIMEOUT_S)
             connection.connect(str(self._path))
             connection.sendall(commands.encode() + b"\n")
             answer = bytearray()

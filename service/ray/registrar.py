@@ -12,13 +12,13 @@ import structlog
 from service.ray.proxy_table import ProxyTable, plan_changes
 
 _log = structlog.get_logger(__name__)
-_LOOK_EVERY_S = 0.5
-_FORGET_S = 5.0
+_POLL_INTERVAL_S = 0.5
+_REPORT_VALID_S = 5.0
 """Seconds without a report after which a server is removed from the table, if its health checks fail."""
 
 
 class Reported:
-    """The servers that were reported in the last `_FORGET_S` seconds. Thread-safe.
+    """The servers that were reported in the last `_REPORT_VALID_S` seconds. Thread-safe.
 
     Args:
         clock: monotonic clock, in seconds.
@@ -38,13 +38,13 @@ class Reported:
         """Return the addresses of the reported servers, the longest known first."""
         with self._lock:
             now = self._clock()
-            self._seen = {address: at for address, at in self._seen.items() if now - at < _FORGET_S}
+            self._seen = {address: at for address, at in self._seen.items() if now - at < _REPORT_VALID_S}
             return list(self._seen)
 
     @property
     def complete(self) -> bool:
         """Whether every server has had time to report since the registrar started."""
-        return self._clock() - self._began >= _FORGET_S
+        return self._clock() - self._began >= _REPORT_VALID_S
 
 
 class Registrar:
@@ -73,7 +73,7 @@ class Registrar:
 
     def _follow(self) -> None:
         reached = True
-        while not self._stopped.wait(_LOOK_EVERY_S):
+        while not self._stopped.wait(_POLL_INTERVAL_S):
             reason = self._try_to_update()
             if reason and reached:
                 _log.error("HAProxy cannot be reached; it is tried again", reason=reason)

@@ -14,11 +14,11 @@ import structlog
 from service.ray.server_process import ServerEnded, ServerProcess
 
 _log = structlog.get_logger(__name__)
-REPORT_EVERY_S = 1.0
+REPORT_INTERVAL_S = 1.0
 QUEUE_SHARE = "queue_share"
 """Name of the metric by which Ray scales: the queue's depth divided by the wanted depth."""
-_ANSWER_S = 1.0
-_SILENT_S = 30.0
+_REPORT_TIMEOUT_S = 1.0
+_MAX_SILENCE_S = 30.0
 """Seconds without an answer to /livez after which a server is replaced."""
 
 
@@ -77,11 +77,11 @@ class Replica:
 
         Raises:
             ServerEnded: the process has ended, as it does when it has lost its GPU.
-            TimeoutError: it has not answered /livez for `_SILENT_S` seconds.
+            TimeoutError: it has not answered /livez for `_MAX_SILENCE_S` seconds.
         """
         if self._server.ended.is_set():
             raise ServerEnded(f"the server ended with status {self._server.status}; its log says why")
-        if self._pulse.silent_s() > _SILENT_S:
+        if self._pulse.silent_s() > _MAX_SILENCE_S:
             raise TimeoutError(f"the server has not answered for {self._pulse.silent_s():.0f} s")
 
     def record_autoscaling_stats(self) -> dict[str, float]:
@@ -101,7 +101,7 @@ class Replica:
             if self._server.answers("/livez"):
                 self._pulse.beat()
                 report_to_all(reports, self._server.address)
-            self._stopped.wait(REPORT_EVERY_S)
+            self._stopped.wait(REPORT_INTERVAL_S)
 
 
 class Pulse:
@@ -128,6 +128,6 @@ def report_to_all(reports: Sequence[Report], address: str) -> None:
 
 def _try_to_report(report: Report, address: str) -> None:
     try:
-        report(address, _ANSWER_S)
+        report(address, _REPORT_TIMEOUT_S)
     except Exception as error:
         _log.warning("a proxy's registrar was not reached", reason=str(error).partition("\n")[0])

@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from service.core.addresses import with_port
 from service.core.settings import load_settings
 
-_LOOK_EVERY_S = 0.1
-_ANSWER_S = 2.0
+_POLL_INTERVAL_S = 0.1
+_REQUEST_TIMEOUT_S = 2.0
 """Time limit of a probe, or of reading the metrics, in seconds."""
 _DEPTH = "retouch_queue_depth"
 
@@ -55,7 +55,7 @@ class ServerProcess:
         self._metrics = with_port(host, chosen["metrics_port"] or port)
         # one client for all probes, as creating one takes 20 ms; it keeps no connections, so it need not be closed
         no_connections = httpx.Limits(max_keepalive_connections=0)
-        self._http = httpx.Client(timeout=_ANSWER_S, trust_env=False, limits=no_connections)
+        self._http = httpx.Client(timeout=_REQUEST_TIMEOUT_S, trust_env=False, limits=no_connections)
         self._process: subprocess.Popen[bytes] | None = None
         self._started, self.ended = threading.Event(), threading.Event()
         threading.Thread(target=self._run, name="server process", daemon=True).start()
@@ -80,7 +80,7 @@ class ServerProcess:
             ServerEnded: the process ended.
         """
         while not self.answers(path):
-            if self.ended.wait(_LOOK_EVERY_S):
+            if self.ended.wait(_POLL_INTERVAL_S):
                 raise ServerEnded(f"the server ended with status {self.status}; its log says why")
 
     def queue_depth(self) -> float:

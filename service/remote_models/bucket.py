@@ -24,10 +24,10 @@ FILES_FILE = "files.json"
 _VERSION = re.compile(r"(?P<name>[a-z0-9][a-z0-9_-]{0,63})/(?P<version>[1-9][0-9]{0,8})/" + re.escape(FILES_FILE))
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _CHUNK = 4 * 2**20
-_LARGEST_FILES_FILE = 2**20
+_MAX_FILES_FILE_BYTES = 2**20
 """Size limit of a `files.json`, in bytes."""
 _BYTES = "application/octet-stream"
-_UNREAD = (-1, 0.0)
+_UNREADABLE = (-1, 0.0)
 """State of a `files.json` that could not be read, and is read again at the next listing."""
 
 
@@ -96,11 +96,11 @@ class ModelBucket:
                 known = self._known.get(key)
                 if known and known[0] == state:
                     found[key] = known
-                elif entry.size > _LARGEST_FILES_FILE:
+                elif entry.size > _MAX_FILES_FILE_BYTES:
                     found[key] = (state, None)
                 else:
                     found[key] = self._read_listed(key, state)
-        self._known = {key: one for key, one in found.items() if one[0] != _UNREAD}
+        self._known = {key: one for key, one in found.items() if one[0] != _UNREADABLE}
         return {key: version for key, (_, version) in found.items()}
 
     def fetch(self, version: RemoteVersion, folder: Path) -> None:
@@ -169,7 +169,7 @@ class ModelBucket:
             if self.is_closed:
                 raise
             self.unread = error
-            return _UNREAD, None
+            return _UNREADABLE, None
 
     def _read(self, key: VersionKey) -> RemoteVersion | None:
         content = self.objects.load(f"{key}/{FILES_FILE}")
@@ -218,7 +218,7 @@ def _describe(key: VersionKey, folder: Path) -> RemoteVersion:
         files[name] = FileFacts(size, digest.hexdigest())
     content = msgspec.json.format(msgspec.json.encode(_Files(files)), indent=1)
     version = read_files(key, content)
-    if len(content) > _LARGEST_FILES_FILE:
+    if len(content) > _MAX_FILES_FILE_BYTES:
         raise VersionRefused(f"{folder} has too many files, {len(files)}")
     if version is None:
         raise ManifestInvalid(f"{folder} cannot be described")

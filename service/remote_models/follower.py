@@ -18,7 +18,7 @@ from service.remote_models.bucket import ModelBucket, RemoteVersion
 from service.remote_models.local_folder import LocalFolder
 
 _log = structlog.get_logger(__name__)
-_FETCH_AGAIN_S = 60.0
+_RETRY_INTERVAL_S = 60.0
 """Pause in seconds before a failed fetch is repeated, as versions may be large."""
 
 Remote = Mapping[VersionKey, RemoteVersion | None]
@@ -94,7 +94,7 @@ class Follower:
 
     def _fetch(self, version: RemoteVersion) -> bool:
         tried_at, problem = self._paused.get(str(version), (None, None))
-        if tried_at is not None and self.clock() - tried_at < _FETCH_AGAIN_S:
+        if tried_at is not None and self.clock() - tried_at < _RETRY_INTERVAL_S:
             self._problem = self._problem or problem
             return False
         try:

@@ -24,7 +24,7 @@ _PARTIAL = ".partial"
 _DAMAGED = "damaged"
 """Stands for the digest of an installed version whose files lost bytes, as in a power failure; equals no real digest.
 """
-_SPARE_BYTES = 64 * 2**20
+_HEADROOM_BYTES = 64 * 2**20
 """Free bytes that a fetch must leave on the disk."""
 
 
@@ -73,7 +73,7 @@ class LocalFolder:
             Exception: any error that `fetch` raises.
         """
         needed, free = sum(facts.size for facts in version.files.values()), shutil.disk_usage(self.root).free
-        if free < needed + _SPARE_BYTES:
+        if free < needed + _HEADROOM_BYTES:
             raise OSError(
                 errno.ENOSPC,
                 f"it has {needed} bytes, and the disk of {self.root} {free} free; make room, or withdraw old versions",

@@ -32,17 +32,17 @@ _DISK_THREADS = 2
 """Number of writers to a disk: one writes while the other syncs; more would wait for the same device."""
 _UPLOAD_THREADS = 16
 """Number of concurrent uploads, which wait for the network and not for a core."""
-_MOST_AT_ONCE = 64
+_MAX_GROUP_SIZE = 64
 """Largest number of results that a thread makes durable with the same syncs."""
-_SWEEP_EVERY_S = 60.0
-_LOOK_EVERY_S = 1.0
+_SWEEP_INTERVAL_S = 60.0
+_PROBE_INTERVAL_S = 1.0
 """Interval in seconds at which a failed disk is probed."""
-_ENTER_EVERY_S = 0.25
+_INDEX_INTERVAL_S = 0.25
 """Interval in seconds at which results that are not durable yet are inserted in the index, so that other processes list
 them."""
-_TRIED_S = 2.0
+_FAILING_FLUSH_S = 2.0
 """Seconds for which a flush at the end waits for failing saves that the next start can repeat."""
-_INHERIT_EVERY_S = 2.0
+_INHERIT_INTERVAL_S = 2.0
 """Interval in seconds of the search for results of dead processes."""
 
 
@@ -105,7 +105,7 @@ def open_storage(settings: Settings) -> Storage:
         SettingsInvalid: the directory cannot be written to, or as raised by `check_places`.
     """
     check_places(settings)
-    files = ResultFiles(settings.results_dir, max_group_size=_MOST_AT_ONCE)
+    files = ResultFiles(settings.results_dir, max_group_size=_MAX_GROUP_SIZE)
     files.prepare()
     if not settings.results_url:
         return files
@@ -130,19 +130,19 @@ def make_promise(settings: Settings, store: ResultStore, clock: Callable[[], flo
 
 async def _probe_disk_periodically(store: ResultStore) -> None:
     while True:
-        await asyncio.sleep(_LOOK_EVERY_S)
+        await asyncio.sleep(_PROBE_INTERVAL_S)
         await asyncio.to_thread(store.probe_disk)
 
 
 async def _inherit_from_dead_processes(store: ResultStore) -> None:
     while True:
-        await asyncio.sleep(_INHERIT_EVERY_S)
+        await asyncio.sleep(_INHERIT_INTERVAL_S)
         await asyncio.to_thread(store.inherit)
 
 
 async def _enter(store: ResultStore) -> None:
     while True:
-        await asyncio.sleep(_ENTER_EVERY_S)
+        await asyncio.sleep(_INDEX_INTERVAL_S)
         if store.index.pending:
             await asyncio.to_thread(store.index.flush)
 
@@ -156,7 +156,7 @@ async def _delete_old_results(settings: Settings, storage: Storage, store: Resul
             await asyncio.to_thread(retention.delete_excess)
         except (OSError, ServiceError) as error:
             _log.warning("old results cannot be deleted; it is tried again", error=str(error))
-        await asyncio.sleep(_SWEEP_EVERY_S)
+        await asyncio.sleep(_SWEEP_INTERVAL_S)
 
 
 def flush_at_end(store: ResultStore, flush_s: float) -> UnsavedCounts:
@@ -165,16 +165,16 @@ def flush_at_end(store: ResultStore, flush_s: float) -> UnsavedCounts:
     If saves fail but the spool, on the disk of the results, holds all of them for the next start, it waits only
     briefly. With a bucket it uses all of `flush_s`, because the spool's disk may not outlive this process.
     """
-    tried_s = min(_TRIED_S, flush_s)
-    if not store.flush(tried_s):
+    failing_flush_s = min(_FAILING_FLUSH_S, flush_s)
+    if not store.flush(failing_flush_s):
         return store.count_unsaved()
     left = store.count_unsaved()
     if store.failing_s:
         if store.storage.shares_spool_disk and left.total == left.spooled:
             return left
-        further_s = round(flush_s - tried_s, 1)
+        further_s = round(flush_s - failing_flush_s, 1)
         _log.warning("waiting to save results", left=left.total, at_most_s=further_s, why=store.why_failing)
-    store.flush(flush_s - tried_s)
+    store.flush(flush_s - failing_flush_s)
     return store.count_unsaved()
 
 

@@ -14,7 +14,7 @@ from service.saving.results import Clock, SpoolReservation, StoredResult
 from service.saving.spool.capacity import Backoff, SpoolCapacity, SpoolLimits
 from service.saving.write_queue import GATHER_S, UnsavedResult, WriteQueue
 
-MOST_KEPT_BYTES = 8 * 2**20
+MAX_KEPT_BYTES = 8 * 2**20
 """Limit of waiting images' bytes in memory; images beyond it are read from the spool again before they are saved."""
 
 
@@ -82,7 +82,7 @@ class Backlog:
         with self._changed:
             self._spool.fill(reservation.estimate, size)
             on_saved = (result.on_saved,) if result.on_saved else ()
-            body = result.body if self._kept_bytes + size <= MOST_KEPT_BYTES else None
+            body = result.body if self._kept_bytes + size <= MAX_KEPT_BYTES else None
             self._kept_bytes += size if body is not None else 0
             self._enqueue(UnsavedResult(result.id, size, self._clock.now(), body, on_saved=on_saved))
 

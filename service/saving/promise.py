@@ -12,12 +12,12 @@ from service.core.call import Call
 from service.core.errors import NotReady
 from service.saving.store import ResultStore
 
-_AWAY_AFTER_S = 1.0
+_UNAVAILABLE_AFTER_S = 1.0
 """Seconds of failure from which requests are refused; longer than the pause after a single failed attempt."""
-_LOOK_EVERY_S = 0.5
-_LONGEST_RETRY_S = 60.0
-_TO_ANSWER_S = 0.25
-_TO_ANSWER_SHARE = 0.1
+_POLL_INTERVAL_S = 0.5
+_MAX_RETRY_S = 60.0
+_REPLY_MARGIN_S = 0.25
+_REPLY_MARGIN_SHARE = 0.1
 """Time before the deadline that is reserved for a refusal: the smaller of seconds and a share of the time allowed."""
 
 
@@ -31,18 +31,18 @@ class StorePromise:
     _attempts: int = 0
 
     @asynccontextmanager
-    async def attempt(self, *, patient: bool = False) -> AsyncIterator[None]:
+    async def attempt(self, *, wait_for_turn: bool = False) -> AsyncIterator[None]:
         """Admit a request, which is computed in the block; the block must end with `stored`.
 
         While the storage fails, one request at a time is admitted: its results stay in the spool, and their save shows
-        whether the storage works again. A `patient` request waits for its turn until it is cancelled.
+        whether the storage works again. With `wait_for_turn` a request waits for its turn until it is cancelled.
 
         Raises:
             NotReady: code `storage_unavailable`: the storage fails, and another request is already waiting for it.
         """
-        while self._attempts and self.store.failing_s >= _AWAY_AFTER_S:
-            if patient:
-                await asyncio.sleep(_LOOK_EVERY_S)
+        while self._attempts and self.store.failing_s >= _UNAVAILABLE_AFTER_S:
+            if wait_for_turn:
+                await asyncio.sleep(_POLL_INTERVAL_S)
                 continue
             raise self._unavailable("the storage of results accepts nothing now")
         self._attempts += 1
@@ -85,9 +85,9 @@ class StorePromise:
             if not self.store.call_when_saved(result_id, partial(tell, result_id)):
                 tick_off(result_id)
         if left:
-            kept_s = min(_TO_ANSWER_S, _TO_ANSWER_SHARE * (call.deadline - call.received_at))
+            margin_s = min(_REPLY_MARGIN_S, _REPLY_MARGIN_SHARE * (call.deadline - call.received_at))
             try:
-                await asyncio.wait_for(all_stored.wait(), max(0.0, call.deadline - kept_s - began))
+                await asyncio.wait_for(all_stored.wait(), max(0.0, call.deadline - margin_s - began))
             except asyncio.TimeoutError:
                 raise self._unavailable(
                     "the result was computed, but the storage of results did not accept it in time; "
@@ -96,5 +96,5 @@ class StorePromise:
         return self.clock() - began
 
     def _unavailable(self, why: str) -> NotReady:
-        retry_after_s = min(_LONGEST_RETRY_S, max(1.0, self.store.failing_s))
+        retry_after_s = min(_MAX_RETRY_S, max(1.0, self.store.failing_s))
         return NotReady(f"{why}; try again later", code="storage_unavailable", retry_after_s=retry_after_s)

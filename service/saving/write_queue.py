@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from service.saving.spool.segment import SpooledResult
 
-MOST_BYTES = 64 * 2**20
+MAX_GROUP_BYTES = 64 * 2**20
 """Largest size of a group in bytes, which are all in memory at once; a larger result forms a group alone."""
 GATHER_S = 0.1
 """Longest time in seconds that a result waits for others that are about to arrive. Saving a group is cheaper, and while
@@ -79,7 +79,7 @@ class WriteQueue:
         while self._queue and len(group) < self._max_group_size:
             waiting = self._queue[0]
             size += waiting.size
-            if group and (waiting.failed or group[0].failed or size > MOST_BYTES):
+            if group and (waiting.failed or group[0].failed or size > MAX_GROUP_BYTES):
                 break
             group.append(self._queue.popleft())
         return group

@@ -1,7 +1,8 @@
 """Standard error as a stream of log lines that a stalled reader does not block.
 
 Ctrl-S in a terminal, a lost SSH session or a stopped pager would otherwise block every write, and with it the event
-loop. So the stream waits for a stalled reader once, at most `_PATIENCE_S`, and then drops lines until it reads again.
+loop. So the stream waits for a stalled reader once, at most `_WRITE_TIMEOUT_S`, and then drops lines until it reads
+again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import structlog
 
 _log = structlog.get_logger(__name__)
 
-_PATIENCE_S = 1.0
+_WRITE_TIMEOUT_S = 1.0
 
 
 class LogStream:
@@ -30,12 +31,12 @@ class LogStream:
 
     Args:
         file: standard error.
-        patience_s: longest time in seconds that a write waits for a reader that was not stalled before.
+        write_timeout_s: longest time in seconds that a write waits for a reader that was not stalled before.
     """
 
-    def __init__(self, file: TextIO, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, file: TextIO, write_timeout_s: float = _WRITE_TIMEOUT_S) -> None:
         self._file = file
-        self._patience_s = patience_s
+        self._write_timeout_s = write_timeout_s
         self._lock = RLock()  # a signal's handler may log while its thread writes
         self._rest = b""  # the unwritten part of the last line
         self._stalled = False
@@ -68,7 +69,7 @@ class LogStream:
 
     def _write_rest(self, descriptor: int) -> bool:
         """Write the rest of the last line; returns whether all of it was accepted."""
-        end = time.monotonic() + (0 if self._stalled else self._patience_s)
+        end = time.monotonic() + (0 if self._stalled else self._write_timeout_s)
         while self._rest:
             accepted = _write_some(descriptor, self._rest)
             self._rest = self._rest[accepted:]

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 Range = Callable[..., AbstractContextManager[Any]]
-_NOTHING = nullcontext()
+_NO_RANGE = nullcontext()
 
 
 @lru_cache(maxsize=1)
@@ -27,4 +27,4 @@ def _annotate() -> Range | None:
 def stage_range(stage: str, about: str = "") -> AbstractContextManager[Any]:
     """Mark a block as a stage of a request or batch (`about`); nearly free if no profiler is attached."""
     annotate = _annotate()
-    return _NOTHING if annotate is None else annotate(f"{stage} {about}".rstrip(), domain="retouch")
+    return _NO_RANGE if annotate is None else annotate(f"{stage} {about}".rstrip(), domain="retouch")

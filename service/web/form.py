@@ -22,7 +22,7 @@ OptionsT = TypeVar("OptionsT", bound=BaseModel)
 _NAMES_SHOWN = 8
 FORM_TYPE = "multipart/form-data"
 URL_FORM_TYPE = "application/x-www-form-urlencoded"
-_LONGEST_URL_FORM = 3 * MAX_PARTS * MAX_FIELD_BYTES
+_MAX_URL_FORM_BYTES = 3 * MAX_PARTS * MAX_FIELD_BYTES
 """Size limit of a URL-encoded form in bytes: that of all fields, with every byte escaped as %XX."""
 
 
@@ -156,8 +156,8 @@ async def _read_url_form(request: Request, count_bytes: Callable[[int], None], m
     async for chunk in read_up_to_limit(request, max_body_bytes):
         count_bytes(len(chunk))
         body += chunk
-        if len(body) > _LONGEST_URL_FORM:
-            raise TooLarge(f"the form is longer than {_LONGEST_URL_FORM // 1024} KiB; send fewer or shorter fields")
+        if len(body) > _MAX_URL_FORM_BYTES:
+            raise TooLarge(f"the form is longer than {_MAX_URL_FORM_BYTES // 1024} KiB; send fewer or shorter fields")
     try:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_PARTS)
     except ValueError as error:

@@ -19,7 +19,7 @@ from service.core.errors import InvalidRequest
 
 MAX_FIELD_BYTES = 4096
 MAX_PARTS = 16
-_LONGEST_REMEMBERED = 512
+_MAX_CACHED_LENGTH = 512
 """Largest size in bytes of a part's head that is cached, as clients repeat the same heads."""
 _QUOTED = re.compile(r'"(?:\\.|[^"\\])*"?')
 """Matches quoted text; also without the closing quote, so that the search takes linear time for any input."""
@@ -137,7 +137,7 @@ class PartsReader:
         """Read heads and contents of all parts."""
         for head, content in pieces:
             try:
-                segment = _remembered_head(head) if len(head) <= _LONGEST_REMEMBERED else _parse_head(head)
+                segment = _remembered_head(head) if len(head) <= _MAX_CACHED_LENGTH else _parse_head(head)
             except MultipartError as error:
                 raise _malformed_error(error) from error
             self._begin_part(segment)

@@ -15,7 +15,7 @@ from starlette.types import Scope
 from service.core.errors import UnsupportedType
 from service.core.pictures import ImageFormat
 
-_LONGEST_REMEMBERED = 256
+_MAX_CACHED_LENGTH = 256
 """Largest length in characters of an Accept header whose types are cached, as clients repeat the same header."""
 _FORMAT_OF: dict[str, ImageFormat] = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}
 
@@ -56,7 +56,7 @@ class RequestHead(Headers):
 
 def preferred_types(accept: str) -> tuple[str, ...]:
     """Return an Accept header's media types, most preferred first, without refused ones (q=0; RFC 9110 §12.5.1)."""
-    return _remembered_types(accept) if len(accept) <= _LONGEST_REMEMBERED else _parse_types(accept)
+    return _remembered_types(accept) if len(accept) <= _MAX_CACHED_LENGTH else _parse_types(accept)
 
 
 def _parse_types(accept: str) -> tuple[str, ...]:

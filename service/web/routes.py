@@ -33,7 +33,7 @@ from service.web.request_headers import joined_lines, wants_openmetrics
 from service.web.responses import job_response
 
 router = APIRouter()
-_OF_SOME_MODELS = ("instance", "reference")
+_OPTIONAL_PARTS = ("instance", "reference")
 """File parts of /v1/translate that only some models accept."""
 _Name = Annotated[
     str, Path(description="Name of the model, without a version.", json_schema_extra={"example": "photos"})
@@ -66,14 +66,14 @@ async def inpaint(request: Request) -> Response:
     "/v1/translate",
     summary="Translate an image",
     tags=["pictures"],
-    **openapi.image_route(TranslateOptions, ("image",), _OF_SOME_MODELS, several="samples"),
+    **openapi.image_route(TranslateOptions, ("image",), _OPTIONAL_PARTS, several="samples"),
 )
 async def translate(request: Request) -> Response:
     """Turn an image into the kind of image that the model was trained to give: a label map into a facade, for instance.
 
     What `image` is, and whether `instance` or `reference` is needed, depends on the model: `takes` in `GET /v1/models`.
     """
-    return await image_call(request, Endpoint("translate", ("image",), _OF_SOME_MODELS))
+    return await image_call(request, Endpoint("translate", ("image",), _OPTIONAL_PARTS))
 
 
 @router.post(

@@ -14,7 +14,7 @@ from training.data.pictures import Picture, load_pictures
 from training.errors import DataMissing
 from training.run_config import DataConfig
 
-_LOOKS_EVERY_S = 1.0
+_POLL_INTERVAL_S = 1.0
 
 
 class ShardWatcher:
@@ -75,7 +75,7 @@ class ShardWatcher:
 
     def _watch_folder(self, cache: PictureCache) -> None:
         try:
-            while not self._over.wait(_LOOKS_EVERY_S):
+            while not self._over.wait(_POLL_INTERVAL_S):
                 self.add_arrived_shards(cache)
         except DataMissing as error:
             self._failure = error

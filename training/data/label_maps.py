@@ -30,7 +30,7 @@ FACADE_COLOURS: dict[str, tuple[int, int, int]] = {
 }
 """Mean RGB of each class in the training pairs, in the order of the class numbers 1 to 12."""
 FACADE_CLASSES = len(FACADE_COLOURS) + 1
-_SURE = 40.0
+_MAX_COLOUR_DISTANCE = 40.0
 """RGB distance to the nearest class colour from which a pixel counts as a mixture of neighbouring classes."""
 
 
@@ -43,7 +43,7 @@ def facade_labels(colours: NDArray[np.uint8]) -> NDArray[np.uint8]:
     table = np.array(list(FACADE_COLOURS.values()), np.float32)
     gaps = np.linalg.norm(colours[:, :, None].astype(np.float32) - table, axis=3)
     nearest = gaps.argmin(2)
-    sure = gaps.min(2) < _SURE
+    sure = gaps.min(2) < _MAX_COLOUR_DISTANCE
     around = np.ones((5, 5), np.uint8)
     shown = [cv2.dilate((sure & (nearest == index)).astype(np.uint8), around) for index in range(len(table))]
     known = np.stack(shown, 2) > 0

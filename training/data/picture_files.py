@@ -14,7 +14,7 @@ from training.data.rgb import to_rgb
 from training.errors import DataMissing
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
-_MOST_PIXELS = 100_000_000
+_MAX_PIXELS = 100_000_000
 
 
 def picture_paths(folder: Path, *, below: bool = True) -> list[Path]:
@@ -61,7 +61,7 @@ def picture_size(path: Path) -> tuple[int, int]:
 def _opened(path: Path) -> Iterator[Image.Image]:
     try:
         with Image.open(path) as image:
-            if image.width * image.height > _MOST_PIXELS:
+            if image.width * image.height > _MAX_PIXELS:
                 raise DataMissing(f"{path}: {image.width}×{image.height} is too large; scale it down")
             yield image
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:

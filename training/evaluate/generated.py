@@ -21,7 +21,7 @@ from training.evaluate.patch_features import Patches, PatchFeatures, kernel_dist
 from training.evaluate.report import OVERALL
 from training.loop.sheets import arrange_sheet
 
-_RGB, _FEWEST = 3, 4
+_RGB, _MIN_PICTURES = 3, 4
 
 
 def evaluate_generated(
@@ -66,7 +66,7 @@ def check_generating(name: str, net: Interface, protocol: Protocol, vgg: PatchFe
         raise ConfigInvalid(f"{name}: only RGB pictures drawn from `latent` alone are measured")
     if vgg is None:
         raise DataMissing("sets of pictures are compared by VGG16's features; give --vgg-features")
-    if (number := count_pictures(protocol)) < _FEWEST:
+    if (number := count_pictures(protocol)) < _MIN_PICTURES:
         raise DataMissing(
             f"{protocol.data}: {number} photographs, but they are divided into two sets of at least two; give more"
         )

@@ -16,7 +16,7 @@ from training.loop.runtime import Runtime
 
 _MEASURED_EVERY, _FIRST_STEPS = 25, 5
 _DECAY = 0.7
-_LEAST = 1e-8
+_EPSILON = 1e-8
 
 Measurement = Literal["none", "anew", "followed"]
 """How a step measures norms: not at all, replacing earlier ones, or by an exponential moving average with them."""
@@ -53,7 +53,7 @@ class LossBalancer:
         """
         if measurement != "none":
             self._measure_gradients(losses, picture, decay=_DECAY if measurement == "followed" else 0.0)
-        weights = shares / (self._sizes + _LEAST)
+        weights = shares / (self._sizes + _EPSILON)
         total = (torch.stack([losses[name] for name in self._shares]) * weights).sum()
         (gradient,) = torch.autograd.grad(total, picture)
         return gradient / picture.shape[0]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pydantic.main import IncEx
 
 CHECKPOINT_FILE = "checkpoint.pt"
-_FREE_TO_CHANGE: dict[str, Any] = {
+_CHANGEABLE_OPTIONS: dict[str, Any] = {
     "output": True,
     "log_every": True,
     "checkpoint_every": True,
@@ -41,7 +41,7 @@ _FREE_TO_CHANGE: dict[str, Any] = {
     "phase": {"__all__": {"compile_after"}},
 }
 """Options that do not change the weights, and paths, which differ between hosts with the same data."""
-_SOMEWHERE = Path("somewhere")
+_PLACEHOLDER_PATH = Path("somewhere")
 _OPTIONS_SHOWN = 8
 
 
@@ -52,7 +52,7 @@ def config_digest(config: FitConfig) -> str:
 
 def _kept_options(config: FitConfig) -> str:
     """Return the options that a continued run must keep, as JSON; an input file counts as given, whatever its path."""
-    return _without_paths(config).model_dump_json(exclude=cast("IncEx", _FREE_TO_CHANGE))
+    return _without_paths(config).model_dump_json(exclude=cast("IncEx", _CHANGEABLE_OPTIONS))
 
 
 def _changed_options(before: str, now: str) -> str:
@@ -73,15 +73,15 @@ def _flattened(value: object, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _without_paths(config: FitConfig) -> FitConfig:
-    given: dict[str, Any] = {"initial": _SOMEWHERE} if config.initial else {}
+    given: dict[str, Any] = {"initial": _PLACEHOLDER_PATH} if config.initial else {}
     if isinstance(config, FillConfig):
         judges = {"judge": config.judge, "patches": config.patches, "projected": config.projected}
         for name, options in judges.items():
             if options and options.initial:
-                given[name] = options.model_copy(update={"initial": _SOMEWHERE})
+                given[name] = options.model_copy(update={"initial": _PLACEHOLDER_PATH})
     if isinstance(config, PConvConfig):
-        given |= {"lpips_features": _SOMEWHERE} if config.lpips_features else {}
-        given |= {"masks": config.masks.model_copy(update={"folder": _SOMEWHERE})} if config.masks.folder else {}
+        given |= {"lpips_features": _PLACEHOLDER_PATH} if config.lpips_features else {}
+        given |= {"masks": config.masks.model_copy(update={"folder": _PLACEHOLDER_PATH})} if config.masks.folder else {}
     return config.model_copy(update=given)
 
 

@@ -24,8 +24,8 @@ _CHANNELS = (3, 64, 128, 256, 512, 512)
 """Channels of the picture itself and of each block's last layer."""
 _SIDE = 256
 """Larger pictures are scaled until their shorter side has this many pixels, as the authors do."""
-_LEAST = 1e-6
-_LEAST_SQUARE = 1e-12
+_EPSILON = 1e-6
+_POOL_EPSILON = 1e-12
 
 
 class Dists(nn.Module):
@@ -53,8 +53,8 @@ class Dists(nn.Module):
             a, b = (features.mean((2, 3), keepdim=True) for features in (left, right))
             spread = (left - a).square().mean((2, 3), keepdim=True) + (right - b).square().mean((2, 3), keepdim=True)
             covariance = (left * right).mean((2, 3), keepdim=True) - a * b
-            texture = (2 * a * b + _LEAST) / (a.square() + b.square() + _LEAST)
-            structure = (2 * covariance + _LEAST) / (spread + _LEAST)
+            texture = (2 * a * b + _EPSILON) / (a.square() + b.square() + _EPSILON)
+            structure = (2 * covariance + _EPSILON) / (spread + _EPSILON)
             alike = alike + (alpha * texture + beta * structure).sum((1, 2, 3))
         return 1 - alike
 
@@ -65,7 +65,7 @@ class Dists(nn.Module):
             if number:
                 window = self.window.expand(x.shape[1], -1, -1, -1)
                 squares = F.conv2d(x.square(), window, stride=2, padding=1, groups=x.shape[1])
-                x = (squares + _LEAST_SQUARE).sqrt()
+                x = (squares + _POOL_EPSILON).sqrt()
             for index in block:
                 x = F.relu(self.vgg.features[str(index)](x))
             found.append(x)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from training.losses.scaled_patch_gan import ScaleRatings
 
-_LEAST_DIFFERENCE = 1e-5
+_MIN_DIFFERENCE = 1e-5
 
 
 def diversity_loss(first: Sequence[Tensor], second: Sequence[Tensor]) -> Tensor:
@@ -18,7 +18,7 @@ def diversity_loss(first: Sequence[Tensor], second: Sequence[Tensor]) -> Tensor:
     In FP16 (at most 65504) it would be infinite for equal fills, as they are at the start of training.
     """
     gaps = [(one.float() - other.float()).abs().mean() for one, other in zip(first, second, strict=True)]
-    return 1 / (torch.stack(gaps).sum() + _LEAST_DIFFERENCE)
+    return 1 / (torch.stack(gaps).sum() + _MIN_DIFFERENCE)
 
 
 def hinge_loss(ratings: Sequence[ScaleRatings], *, real: bool) -> Tensor:

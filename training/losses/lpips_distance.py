@@ -28,7 +28,7 @@ _LAYERS = {  # index in torchvision's AlexNet: (inputs, outputs, kernel, stride,
     10: (256, 256, 3, 1, 1),
 }
 _POOLED_BEFORE = (3, 6)
-_LEAST_SQUARES = 1e-30
+_EPSILON = 1e-30
 """Minimum of squared lengths; negligible beside the 1e-10 that the authors add to lengths, so distances are theirs."""
 _SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)
 
@@ -72,7 +72,7 @@ class Lpips(nn.Module):
 
 def _normalise_channels(features: Tensor) -> Tensor:
     """Normalise each pixel's channels to length 1; where all are 0, the gradient is 0 and not infinite."""
-    squares = features.square().sum(1, keepdim=True).clamp(min=_LEAST_SQUARES)
+    squares = features.square().sum(1, keepdim=True).clamp(min=_EPSILON)
     return features / (squares.sqrt() + 1e-10)
 
 

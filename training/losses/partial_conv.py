@@ -12,13 +12,13 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-_LEAST_MSE = 1e-5
+_MIN_MSE = 1e-5
 """Mean squared error at 50 dB, below which `log_mse` hardly falls."""
 _GRID = 8
 """Period in pixels of the upsampling in the decoder's last three layers; longer periods hardly matter."""
-_LEAST_DIFFERENCE = 1 / 255
+_MIN_DIFFERENCE = 1 / 255
 """Smallest mean difference of neighbours in which a grid is visible."""
-_LEAST_LENGTH = 0.1
+_MIN_LENGTH = 0.1
 """Length below which feature vectors are not normalised: ordinary ones are far longer, so these are noise."""
 
 
@@ -39,7 +39,7 @@ def _sample_means(values: Tensor, mask: Tensor) -> Tensor:
 def log_mse(output: Tensor, image: Tensor, mask: Tensor) -> Tensor:
     """Average ln(mean squared difference inside the mask) over samples: the PSNR up to a factor of -10/ln 10."""
     squares = (output.float() - image.float()).square()
-    return (_sample_means(squares, mask) + _LEAST_MSE).log().mean()
+    return (_sample_means(squares, mask) + _MIN_MSE).log().mean()
 
 
 def gram(features: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ def _direction_distance(found: Tensor, wanted: Tensor) -> Tensor:
 def _normalise_channels(features: Tensor) -> Tensor:
     """Normalise in FP32, because squares of features exceed FP16; the gradient is finite where all are 0."""
     features = features.float()
-    return features * (features.square().sum(1, keepdim=True) + _LEAST_LENGTH**2).rsqrt()
+    return features * (features.square().sum(1, keepdim=True) + _MIN_LENGTH**2).rsqrt()
 
 
 def learned_distance(lpips: nn.Module, composite: Tensor, image: Tensor) -> Tensor:
@@ -114,5 +114,5 @@ def _row_unevenness(image: Tensor, hole: Tensor) -> Tensor:
     columns = (*inside.shape[:3], width // _GRID, _GRID)
     total, count = (values.reshape(columns).sum((1, 2, 3)) for values in (differences * inside, inside))
     middle = total.sum(1, keepdim=True) / count.sum(1, keepdim=True).clamp(min=1)
-    deviation = (total / count.clamp(min=1) - middle) / (middle + _LEAST_DIFFERENCE)
+    deviation = (total / count.clamp(min=1) - middle) / (middle + _MIN_DIFFERENCE)
     return (deviation * (count > 0)).square().mean()

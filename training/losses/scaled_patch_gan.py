@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from training.losses.patch_gan import adversarial_loss
 
-_MOST_CHANNELS = 512
+_MAX_CHANNELS = 512
 
 
 class ScaleRatings(NamedTuple):
@@ -34,7 +34,7 @@ class PatchStages(nn.Module):
 
     def __init__(self, channels: int, width: int, layers: int) -> None:
         super().__init__()
-        widths = [min(width * 2**layer, _MOST_CHANNELS) for layer in range(layers + 1)]
+        widths = [min(width * 2**layer, _MAX_CHANNELS) for layer in range(layers + 1)]
         self.stages = nn.ModuleList([nn.Sequential(nn.Conv2d(channels, width, 4, 2, 2), nn.LeakyReLU(0.2))])
         for layer, (before, after) in enumerate(pairwise(widths), 1):
             conv = nn.Conv2d(before, after, 4, 2 if layer < layers else 1, 2)

@@ -20,8 +20,8 @@ from training.errors import DataMissing
 
 _BLOCKS = ((0, 2), (5, 7), (10, 12, 14), (17, 19, 21), (24, 26, 28))
 _WIDTHS = (64, 128, 256, 512, 512)
-_LEAST_SQUARES = 1e-2
-_FEWEST = 3
+_EPSILON = 1e-2
+_MIN_BLOCKS = 3
 """Blocks for losses on pooled features; deeper ones are for losses on activations."""
 
 
@@ -37,7 +37,7 @@ class Features(NamedTuple):
 class VGG16Features(nn.Module):
     """VGG16's layers `features.0` … `features.28` with ReLU, or their first blocks."""
 
-    def __init__(self, blocks: int = _FEWEST) -> None:
+    def __init__(self, blocks: int = _MIN_BLOCKS) -> None:
         super().__init__()
         self.scale, self.features, channels = ImageNetScale(), nn.ModuleDict(), 3
         self.blocks = _BLOCKS[:blocks]
@@ -54,9 +54,9 @@ class VGG16Features(nn.Module):
             for index in block:
                 x = F.relu(self.features[str(index)](x))
             found.activations.append(x)
-            if number < max(_FEWEST, len(self.blocks) - 1):
+            if number < max(_MIN_BLOCKS, len(self.blocks) - 1):
                 x = F.max_pool2d(x, 2)
-            if number < _FEWEST:
+            if number < _MIN_BLOCKS:
                 found.pooled.append(x)
         return found
 
@@ -76,7 +76,7 @@ class NormalisedFeatures(nn.Module):
     def forward(self, image: Tensor) -> list[Tensor]:
         """Compute the features of pictures, N×3×H×W in [0, 1]."""
         found = self.features(image).activations
-        lengths = [(f.float().square().sum(1, keepdim=True) + _LEAST_SQUARES).rsqrt() for f in found]
+        lengths = [(f.float().square().sum(1, keepdim=True) + _EPSILON).rsqrt() for f in found]
         return [f * length.to(f.dtype) for f, length in zip(found, lengths, strict=True)]
 
 
@@ -116,7 +116,7 @@ def load_features(path: Path, blocks: int | None = None) -> VGG16Features:
     if blocks is not None and held < blocks:
         last = _BLOCKS[blocks - 1][-1]
         raise DataMissing(f"{path}: holds {held} blocks of VGG16 instead of {blocks}: features.0 to features.{last}")
-    net = VGG16Features(max(_FEWEST, held) if blocks is None else blocks)
+    net = VGG16Features(max(_MIN_BLOCKS, held) if blocks is None else blocks)
     try:
         net.load_state_dict({key: state[key] for key in net.state_dict() if not key.startswith("scale.")}, strict=False)
     except (KeyError, RuntimeError) as error:

@@ -21,7 +21,7 @@ from export.generators.pdgan.generator import PDGAN, PDGANNet, PDGANOptions
 from export.partial_conv import PartialConv2d
 
 _STD = 0.02
-_SMALLEST_NORM = 1e-12
+_MIN_NORM = 1e-12
 _PARTS = ("prior.EN.", "prior.DE.", "PDGAN.")
 _WEIGHT = ".input_conv.weight"
 
@@ -55,7 +55,7 @@ class TrainedSpectralConv(SpectralConv2d):
                 self.weight_u.copy_(u)
                 self.weight_v.copy_(v)
             norm = torch.dot(u, self.weight_orig.flatten(1) @ v)
-            return self.weight_orig / norm.clamp(min=_SMALLEST_NORM)
+            return self.weight_orig / norm.clamp(min=_MIN_NORM)
 
     @torch.no_grad()
     def singular_vectors(self) -> tuple[Tensor, Tensor]:

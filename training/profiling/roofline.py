@@ -13,7 +13,7 @@ from training.profiling.ceilings import Ceilings
 from training.profiling.stepping import StepFigures
 
 _COLOURS = {"fp32": "tab:blue", "tf32": "tab:green", "bf16": "tab:orange", "fp16": "tab:red"}
-_LARGEST_POINT = 400.0
+_MAX_POINT_SIZE = 400.0
 
 
 def draw_roofline(path: Path, title: str, ceilings: Ceilings, figures: Sequence[StepFigures]) -> None:
@@ -55,7 +55,7 @@ def _draw_points(axes: Any, found: StepFigures) -> None:
     axes.scatter(
         [calls.flop / calls.bytes for calls in counted],
         [calls.flop / calls.device_s for calls in counted],
-        s=[max(4.0, _LARGEST_POINT * calls.device_s / whole) for calls in counted],
+        s=[max(4.0, _MAX_POINT_SIZE * calls.device_s / whole) for calls in counted],
         color=_COLOURS[found.precision],
         alpha=0.5,
         linewidths=0,

@@ -15,7 +15,7 @@ from training.study.cells import BASELINE
 from training.study.measuring import Row
 from training.study.sources import Published, Study
 
-_NONE = "not measured"
+_NOT_MEASURED = "not measured"
 _COLUMNS = {
     "ms a step": ("step_ms", "{:.4g}"),
     "images/s": ("images_per_s", "{:.4g}"),
@@ -78,7 +78,7 @@ def _before_and_after(rows: dict[str, Row]) -> tuple[str | None, str | None]:
 def make_markdown(study: Study, rows: dict[str, Row], *, has_roofline: bool) -> str:
     """Return the report as Markdown: cells, the source's figures, operators of each cell, how it was measured."""
     done = [row for row in rows.values() if row["status"] == "done"]
-    where = ", ".join(dict.fromkeys(f"{row['device']}, torch {row['torch']}" for row in done)) or _NONE
+    where = ", ".join(dict.fromkeys(f"{row['device']}, torch {row['torch']}" for row in done)) or _NOT_MEASURED
     parts = [f"# {study.model}: training in several precisions\n\nMeasured on: {where}.", _cells_table(rows)]
     parts += [f"{name}: {row['status']}: {row['reason']}." for name, row in rows.items() if row["status"] != "done"]
     parts += ["## Figures of the source", _published_table(study.published, done)]
@@ -117,7 +117,7 @@ def _cells_table(rows: dict[str, Row]) -> str:
 
 
 def _shown(value: float | None, how: str) -> str:
-    return _NONE if value is None else how.format(value)
+    return _NOT_MEASURED if value is None else how.format(value)
 
 
 def _published_table(published: Sequence[Published], done: Sequence[Row]) -> str:
@@ -126,7 +126,7 @@ def _published_table(published: Sequence[Published], done: Sequence[Row]) -> str
     lines = [_line(["what", "device", "speed-up", "change of power", "source"]), _line(["---"] * 5)]
     for figure in published:
         speed, power = _shown(figure.speed_up, "{:.2f}×"), _shown(figure.power_percent, "{:+.2f} %")
-        stated = [what if what != _NONE else "not stated" for what in (speed, power)]
+        stated = [what if what != _NOT_MEASURED else "not stated" for what in (speed, power)]
         lines.append(_line([figure.what, figure.device, *stated, figure.source]))
     others = [row for row in done if row["cell"]["name"] != BASELINE and row["figures"]["speed_up"]]
     if others:
@@ -140,7 +140,7 @@ def _published_table(published: Sequence[Published], done: Sequence[Row]) -> str
 def _power_change(row: Row, done: Sequence[Row]) -> str:
     base = next((each["figures"]["power_w"] for each in done if each["cell"]["name"] == BASELINE), None)
     power = row["figures"]["power_w"]
-    return _NONE if not base or not power else f"{100 * (power / base - 1):+.2f} %"
+    return _NOT_MEASURED if not base or not power else f"{100 * (power / base - 1):+.2f} %"
 
 
 def _operators_table(operators: Sequence[dict[str, Any]]) -> str:

@@ -38,7 +38,7 @@ from training.weights.initial import initialise, load_initial
 _CHANNELS = 3
 _NUMBERS = 7
 """Random numbers that one picture's augmentation takes."""
-_SMALLEST_NORM = 1e-12
+_MIN_NORM = 1e-12
 
 
 class SpectralNorm(nn.Module):
@@ -59,7 +59,7 @@ class SpectralNorm(nn.Module):
                 u = F.normalize(matrix @ v, dim=0)
                 if self.training:
                     self.u.copy_(u)
-            return weight / torch.dot(u, matrix @ v).clamp(min=_SMALLEST_NORM)
+            return weight / torch.dot(u, matrix @ v).clamp(min=_MIN_NORM)
 
 
 class Discriminator(nn.Module):

@@ -23,7 +23,7 @@ _SHALLOW = 3
 _DEEP_DISTANCE = "validation_deep_distance"
 _DISTANCE = "validation_distance"
 _STOPPING = (_DISTANCE, "validation_grid_rows", "validation_grid_columns")
-_FAR = 1.05
+_MAX_RATIO = 1.05
 """A run ends if its distance exceeds this multiple of that at its start, even if its grid is weaker. The distance of
 photos/5, which began with random weights, was 1.036 times its final one after 4,000 of 25,420 steps."""
 
@@ -83,10 +83,10 @@ class FillPreview:
         start, latest = self._start, self._latest
         if not start or not latest:
             return None
-        if latest[_DISTANCE] > _FAR * start[_DISTANCE]:
+        if latest[_DISTANCE] > _MAX_RATIO * start[_DISTANCE]:
             return (
-                f"after stop_after {steps} steps {_DISTANCE} {latest[_DISTANCE]:.3f} is more than {_FAR} times that of "
-                f"`initial`, {start[_DISTANCE]:.3f}"
+                f"after stop_after {steps} steps {_DISTANCE} {latest[_DISTANCE]:.3f} is more than {_MAX_RATIO} "
+                f"times that of `initial`, {start[_DISTANCE]:.3f}"
             )
         if any(latest[name] <= start[name] for name in _STOPPING):
             return None

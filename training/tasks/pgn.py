@@ -35,7 +35,7 @@ from training.pgn_config import PGNConfig, PGNPhase
 from training.seeds import Purpose, generator_for
 from training.weights.initial import load_initial
 
-_FEWEST = 2  # pictures of a batch for each process: the innermost batch norm gets one value from each
+_MIN_PICTURES = 2  # pictures of a batch for each process: the innermost batch norm gets one value from each
 
 
 class WideCell(nn.LSTMCell):
@@ -271,6 +271,7 @@ def _refuse_single_pictures(config: PGNConfig, runtime: Runtime) -> None:
     """Refuse batches that leave a process one picture: they would fail only in their phase, perhaps after hours."""
     for index, phase in enumerate(config.phase):
         first, last = runtime.samples_of_process(phase.batch)
-        if last - first < _FEWEST:
-            needed = f"a process needs {_FEWEST} pictures for its batch norms; use {_FEWEST * runtime.world} or more"
+        if last - first < _MIN_PICTURES:
+            least = _MIN_PICTURES * runtime.world
+            needed = f"a process needs {_MIN_PICTURES} pictures for its batch norms; use {least} or more"
             raise ConfigInvalid(f"phase.{index}.batch {phase.batch}: {needed}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-OLDEST_OPSET = 11
+MIN_OPSET = 11
 """Older opsets lack Round, which wrapping.py adds, and give Pad its sizes as an attribute (SIZE_OPERANDS)."""
-NEWEST_OPSET = 22
-NEWEST_IR = 11
+MAX_OPSET = 22
+MAX_IR_VERSION = 11
 """The newest version of the file format; runtimes of the last two years read it."""
 
 _NAMES = """

@@ -15,23 +15,23 @@ from onnx import AttributeProto, GraphProto, NodeProto, numpy_helper
 
 from export.errors import GraphRefused
 from export.foreign.guard.operators import (
-    NEWEST_IR,
-    NEWEST_OPSET,
-    OLDEST_OPSET,
+    MAX_IR_VERSION,
+    MAX_OPSET,
+    MIN_OPSET,
     OPERATORS,
     SIZE_ATTRIBUTES,
     SIZE_OPERANDS,
 )
-from export.foreign.guard.reading import DEEPEST_GRAPH
-from export.foreign.guard.tensors import MOST_BYTES, check_inline_tensor, claimed_bytes, graphs_of, tensors_of
+from export.foreign.guard.reading import MAX_GRAPH_DEPTH
+from export.foreign.guard.tensors import MAX_BYTES, check_inline_tensor, claimed_bytes, graphs_of, tensors_of
 
-_MOST_NODES = 20_000
-_MOST_ATTRIBUTES = 64
-_MOST_PORTS = 16
-_LONGEST_NAME = 300
-_MOST_TURNS = 4096
-_LARGEST_SIDE = 2**16
-_MOST_VALUES = 2**29
+_MAX_NODES = 20_000
+_MAX_ATTRIBUTES = 64
+_MAX_PORTS = 16
+_MAX_NAME_LENGTH = 300
+_MAX_ITERATIONS = 4096
+_MAX_SIDE = 2**16
+_MAX_VALUES = 2**29
 _OWN_DOMAINS = ("", "ai.onnx")
 _DATA_ATTRIBUTES = (AttributeProto.FLOAT, AttributeProto.INT, AttributeProto.STRING, AttributeProto.TENSOR,
                     AttributeProto.GRAPH, AttributeProto.FLOATS, AttributeProto.INTS)  # fmt: skip
@@ -44,12 +44,12 @@ def check_policy(model: onnx.ModelProto) -> None:
         GraphRefused: it breaks a rule; the message names the rule and the node.
     """
     _check_header(model)
-    graphs = list(graphs_of(model, DEEPEST_GRAPH))
-    if (nodes := sum(len(graph.node) for graph in graphs)) > _MOST_NODES:
-        raise GraphRefused(f"{nodes} nodes; at most {_MOST_NODES} are accepted")
+    graphs = list(graphs_of(model, MAX_GRAPH_DEPTH))
+    if (nodes := sum(len(graph.node) for graph in graphs)) > _MAX_NODES:
+        raise GraphRefused(f"{nodes} nodes; at most {_MAX_NODES} are accepted")
     constants = sum(claimed_bytes(tensor) for graph in graphs for tensor in tensors_of(graph))
-    if constants > MOST_BYTES:
-        raise GraphRefused(f"the constants claim {constants} bytes together; at most {MOST_BYTES} are read")
+    if constants > MAX_BYTES:
+        raise GraphRefused(f"the constants claim {constants} bytes together; at most {MAX_BYTES} are read")
     for graph in graphs:
         _check_constants(graph)
     known = _named_constants(graphs)
@@ -67,13 +67,13 @@ def _check_header(model: onnx.ModelProto) -> None:
         raise GraphRefused(
             f"the graph needs operators of {', '.join(map(repr, foreign))}; only those of ai.onnx are run"
         )
-    if len(opsets) != 1 or not OLDEST_OPSET <= opsets[0][1] <= NEWEST_OPSET:
+    if len(opsets) != 1 or not MIN_OPSET <= opsets[0][1] <= MAX_OPSET:
         found = ", ".join(str(version) for _, version in opsets) or "none"
-        raise GraphRefused(f"opset {found} is not one of {OLDEST_OPSET} to {NEWEST_OPSET}; export the net again")
-    if model.ir_version > NEWEST_IR:
-        raise GraphRefused(f"format version {model.ir_version} is newer than {NEWEST_IR}; export the net again")
-    if max(len(model.graph.input) - len(model.graph.initializer), len(model.graph.output)) > _MOST_PORTS:
-        raise GraphRefused(f"more than {_MOST_PORTS} inputs or outputs; an inpainting net has three")
+        raise GraphRefused(f"opset {found} is not one of {MIN_OPSET} to {MAX_OPSET}; export the net again")
+    if model.ir_version > MAX_IR_VERSION:
+        raise GraphRefused(f"format version {model.ir_version} is newer than {MAX_IR_VERSION}; export the net again")
+    if max(len(model.graph.input) - len(model.graph.initializer), len(model.graph.output)) > _MAX_PORTS:
+        raise GraphRefused(f"more than {_MAX_PORTS} inputs or outputs; an inpainting net has three")
 
 
 def _check_constants(graph: GraphProto) -> None:
@@ -108,11 +108,11 @@ def _check_node(node: NodeProto, known: Mapping[str, onnx.TensorProto]) -> None:
         called = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         more = "; a quantised graph is not accepted, give the net in FP32 or FP16" if "uantize" in node.op_type else ""
         raise GraphRefused(f"node {node.name!r} is a {called}, which is not among the operators that are run{more}")
-    if any(len(name) > _LONGEST_NAME for name in (node.name, *node.input, *node.output)):
-        raise GraphRefused(f"a {node.op_type} has names of more than {_LONGEST_NAME} characters")
+    if any(len(name) > _MAX_NAME_LENGTH for name in (node.name, *node.input, *node.output)):
+        raise GraphRefused(f"a {node.op_type} has names of more than {_MAX_NAME_LENGTH} characters")
     _check_attributes(node)
     if node.op_type == "Loop":
-        _check_turns(node, known)
+        _check_iterations(node, known)
     if node.op_type == "Range":
         _check_range(node, known)
     for place in SIZE_OPERANDS.get(node.op_type, ()):
@@ -121,7 +121,7 @@ def _check_node(node: NodeProto, known: Mapping[str, onnx.TensorProto]) -> None:
 
 
 def _check_attributes(node: NodeProto) -> None:
-    if len(node.attribute) > _MOST_ATTRIBUTES:
+    if len(node.attribute) > _MAX_ATTRIBUTES:
         raise GraphRefused(f"node {node.name!r} has {len(node.attribute)} attributes")
     for attribute in node.attribute:
         if attribute.ref_attr_name or attribute.type not in _DATA_ATTRIBUTES:
@@ -148,7 +148,7 @@ def _check_range(node: NodeProto, known: Mapping[str, onnx.TensorProto]) -> None
     if step is None or step.size != 1:
         return
     far = max((abs(float(end[0])) for end in (start, limit) if end is not None and end.size), default=0.0)
-    if not far / max(abs(float(step[0])), 1e-12) <= _LARGEST_SIDE**2 / 64:
+    if not far / max(abs(float(step[0])), 1e-12) <= _MAX_SIDE**2 / 64:
         raise GraphRefused(
             f"node {node.name!r} (Range) counts to {far:g} in steps of {float(step[0]):g}, which is too far"
         )
@@ -157,16 +157,17 @@ def _check_range(node: NodeProto, known: Mapping[str, onnx.TensorProto]) -> None
 def _require_small(node: NodeProto, values: list[float]) -> None:
     product = math.prod(abs(value) for value in values if value) if node.op_type != "Pad" else 0
     # `not … <=` so that NaN is refused, too
-    if any(not abs(value) <= _LARGEST_SIDE for value in values) or not product <= _MOST_VALUES:
+    if any(not abs(value) <= _MAX_SIDE for value in values) or not product <= _MAX_VALUES:
         raise GraphRefused(
             f"node {node.name!r} ({node.op_type}) makes a tensor of sizes {values[:8]}, which is too large"
         )
 
 
-def _check_turns(node: NodeProto, known: Mapping[str, onnx.TensorProto]) -> None:
+def _check_iterations(node: NodeProto, known: Mapping[str, onnx.TensorProto]) -> None:
     tensor = known.get(node.input[0]) if node.input else None
     turns = numpy_helper.to_array(tensor).ravel().tolist() if tensor is not None else []
-    if len(turns) != 1 or not 0 <= turns[0] <= _MOST_TURNS:
+    if len(turns) != 1 or not 0 <= turns[0] <= _MAX_ITERATIONS:
         raise GraphRefused(
-            f"node {node.name!r} loops without a constant bound of at most {_MOST_TURNS} turns; unroll it in the export"
+            f"node {node.name!r} loops without a constant bound of at most {_MAX_ITERATIONS} iterations; unroll "
+            "it in the export"
         )

@@ -16,10 +16,10 @@ import onnx
 from onnx import TensorProto
 
 from export.errors import GraphRefused
-from export.foreign.guard.tensors import MOST_BYTES, claimed_bytes, graphs_of, tensors_of
+from export.foreign.guard.tensors import MAX_BYTES, claimed_bytes, graphs_of, tensors_of
 
-DEEPEST_GRAPH = 3
-_MOST_FILES = 64
+MAX_GRAPH_DEPTH = 3
+_MAX_FILES = 64
 
 
 class _Slice(NamedTuple):
@@ -56,7 +56,7 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, str]:
 
 def _drop_unused_domains(model: onnx.ModelProto) -> None:
     """Drop domains that no node uses: ONNX Runtime writes every domain that it knows into each graph that it saves."""
-    used = {node.domain for graph in graphs_of(model, DEEPEST_GRAPH) for node in graph.node}
+    used = {node.domain for graph in graphs_of(model, MAX_GRAPH_DEPTH) for node in graph.node}
     kept = [entry for entry in model.opset_import if entry.domain in {"", "ai.onnx", *used}]
     del model.opset_import[:]
     model.opset_import.extend(kept)
@@ -64,16 +64,16 @@ def _drop_unused_domains(model: onnx.ModelProto) -> None:
 
 def _take_in_external_data(model: onnx.ModelProto, folder: Path, bytes_so_far: int) -> list[str]:
     files: dict[str, list[_Slice]] = {}
-    for graph in graphs_of(model, DEEPEST_GRAPH):
+    for graph in graphs_of(model, MAX_GRAPH_DEPTH):
         for tensor in tensors_of(graph):
             if tensor.data_location == TensorProto.EXTERNAL:
                 name, part = _external_slice(tensor)
                 files.setdefault(name, []).append(part)
-    if len(files) > _MOST_FILES:
-        raise GraphRefused(f"the data is spread over {len(files)} files; at most {_MOST_FILES} are read")
+    if len(files) > _MAX_FILES:
+        raise GraphRefused(f"the data is spread over {len(files)} files; at most {_MAX_FILES} are read")
     claimed = bytes_so_far + sum(part.size for parts in files.values() for part in parts)
-    if claimed > MOST_BYTES:
-        raise GraphRefused(f"graph and external data claim {claimed} bytes; at most {MOST_BYTES} are read")
+    if claimed > MAX_BYTES:
+        raise GraphRefused(f"graph and external data claim {claimed} bytes; at most {MAX_BYTES} are read")
     return [_fill_tensors(folder, name, files[name]) for name in sorted(files)]
 
 
@@ -122,8 +122,8 @@ def _read_file(folder: Path, name: str, *, follow: bool) -> bytes:
             facts = os.fstat(file.fileno())
             if not stat.S_ISREG(facts.st_mode):
                 raise GraphRefused(f"{name}: it is not a regular file")
-            if facts.st_size > MOST_BYTES:
-                raise GraphRefused(f"{name}: {facts.st_size} bytes; at most {MOST_BYTES} are read")
+            if facts.st_size > MAX_BYTES:
+                raise GraphRefused(f"{name}: {facts.st_size} bytes; at most {MAX_BYTES} are read")
             return file.read(facts.st_size)
     except OSError as error:
         why = "it is a link; put the file itself beside the graph" if error.errno == 40 else error.strerror

@@ -10,8 +10,8 @@ import onnx
 from onnx import GraphProto, helper
 
 from export.errors import GraphRefused
-from export.foreign.guard.reading import DEEPEST_GRAPH
-from export.foreign.guard.tensors import ITEM_BYTES, MOST_BYTES, graphs_of
+from export.foreign.guard.reading import MAX_GRAPH_DEPTH
+from export.foreign.guard.tensors import ITEM_BYTES, MAX_BYTES, graphs_of
 
 _SMALL_VALUES = 4096
 
@@ -42,13 +42,13 @@ def check_sizes(model: onnx.ModelProto, inputs: Mapping[str, Sequence[int]]) -> 
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
         line = next(iter(str(error).splitlines()), type(error).__name__)
         raise GraphRefused(f"types or sizes in the graph contradict each other: {line[:300]}") from error
-    found = {name: (dims, size) for graph in graphs_of(inferred, DEEPEST_GRAPH) for name, dims, size in _known(graph)}
+    found = {name: (dims, size) for graph in graphs_of(inferred, MAX_GRAPH_DEPTH) for name, dims, size in _known(graph)}
     computed = {
-        name for graph in graphs_of(model, DEEPEST_GRAPH) for node in graph.node for name in node.output if name
+        name for graph in graphs_of(model, MAX_GRAPH_DEPTH) for node in graph.node for name in node.output if name
     }
     name, (dims, size) = max(found.items(), key=lambda entry: entry[1][1], default=("", ((), 0)))
-    if size > MOST_BYTES:
-        raise GraphRefused(f"tensor {name!r} would have {dims}, {size} bytes; at most {MOST_BYTES} are computed")
+    if size > MAX_BYTES:
+        raise GraphRefused(f"tensor {name!r} would have {dims}, {size} bytes; at most {MAX_BYTES} are computed")
     return InferredSizes((name, dims, size), tuple(sorted(computed - set(found))))
 
 

@@ -10,7 +10,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 
 from export.errors import GraphRefused
 
-MOST_BYTES = 2**31 - 2**20
+MAX_BYTES = 2**31 - 2**20
 """Most bytes of all constants together, and of any computed tensor; a protobuf file cannot hold more."""
 ITEM_BYTES: dict[int, int] = {
     TensorProto.FLOAT: 4,
@@ -26,7 +26,7 @@ ITEM_BYTES: dict[int, int] = {
     TensorProto.UINT64: 8,
     TensorProto.BOOL: 1,
 }
-_HIGHEST_RANK = 8
+_MAX_RANK = 8
 _TYPED_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 
 
@@ -65,17 +65,17 @@ def claimed_bytes(tensor: TensorProto) -> int:
     """Return the size in bytes that a tensor's type and dimensions claim.
 
     Raises:
-        GraphRefused: the type is not a plain number, the dimensions are invalid, or the size exceeds `MOST_BYTES`.
+        GraphRefused: the type is not a plain number, the dimensions are invalid, or the size exceeds `MAX_BYTES`.
     """
     item = ITEM_BYTES.get(tensor.data_type)
     if item is None:
         kind = TensorProto.DataType.Name(tensor.data_type) if tensor.data_type in _type_numbers() else tensor.data_type
         raise GraphRefused(f"constant {tensor.name!r} is of type {kind}; only plain numbers are read")
-    if len(tensor.dims) > _HIGHEST_RANK or any(size < 0 for size in tensor.dims):
+    if len(tensor.dims) > _MAX_RANK or any(size < 0 for size in tensor.dims):
         raise GraphRefused(f"constant {tensor.name!r} claims dimensions {list(tensor.dims)[:12]}")
     size: int = math.prod(tensor.dims) * item
-    if size > MOST_BYTES:
-        raise GraphRefused(f"constant {tensor.name!r} claims {size} bytes; at most {MOST_BYTES} are read")
+    if size > MAX_BYTES:
+        raise GraphRefused(f"constant {tensor.name!r} claims {size} bytes; at most {MAX_BYTES} are read")
     return size
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 Sampling = Literal["plain", "aligned"]
 """The choice of pixels: every second one, or evenly from the first to the last, as TensorFlow's align_corners."""
 _SHARPNESS = 10.0
-_LEAST_NORM = 1e-4
+_MIN_NORM = 1e-4
 
 
 def halve(x: Tensor, sampling: Sampling, times: int = 2) -> Tensor:
@@ -83,7 +83,7 @@ class ContextualAttention(nn.Module):
         """Make the layer. With `soft_norm`, a norm adds 1e-4 to each square, and files have no `fuse_weight`."""
         super().__init__()
         self.fuse, self.sampling = fuse, sampling
-        self.added = 9 * channels * _LEAST_NORM if soft_norm else 0.0
+        self.added = 9 * channels * _MIN_NORM if soft_norm else 0.0
         if fuse and not soft_norm:
             self.fuse_weight = nn.Parameter(torch.eye(3)[None, None], requires_grad=False)
         self.compared, self.taken, self.paste = Patches(channels, 3, 1), Patches(channels, 4, 2), Paste(channels)
@@ -96,7 +96,7 @@ class ContextualAttention(nn.Module):
         channels = self.compared.channels
         count = height * width  # the reshapes show engines that mask, scores and result have the features' sizes
         seen = patches.reshape(number, 9 * channels, count)
-        norm = torch.sqrt((seen * seen).sum(1, keepdim=True) + self.added).clamp(min=_LEAST_NORM)
+        norm = torch.sqrt((seen * seen).sum(1, keepdim=True) + self.added).clamp(min=_MIN_NORM)
         scores = seen.transpose(1, 2) @ (seen / norm)  # positions to fill × positions to take from
         if self.fuse:
             scores = fused_scores(scores, height, width)

@@ -14,7 +14,7 @@ from export.generators.fillnet.options import PATCH, FillNetOptions, parse_numbe
 from export.lowering import compute_type
 
 _RGB = 3
-_LEAST_SHARE = 1e-3
+_MIN_SHARE = 1e-3
 """Smallest divisor for the share of known pixels in a cell; soft masks can leave less, and such cells hardly count."""
 _COLOUR_SCALES = 4
 _DILATED_LEVELS = (2, 3)
@@ -52,8 +52,8 @@ def push_pull(image: Tensor, known: Tensor, halvings: int) -> Tensor:
         if level:
             colour, share = downsample(colours[-1]), downsample(weights[-1])
         weights.append((share * 4).clamp(max=1))
-        colours.append(colour / share.clamp(min=_LEAST_SHARE) * weights[-1])
-    mean = colours[-1].mean((2, 3), keepdim=True) / weights[-1].mean((2, 3), keepdim=True).clamp(min=_LEAST_SHARE)
+        colours.append(colour / share.clamp(min=_MIN_SHARE) * weights[-1])
+    mean = colours[-1].mean((2, 3), keepdim=True) / weights[-1].mean((2, 3), keepdim=True).clamp(min=_MIN_SHARE)
     filled = colours[-1] + (1 - weights[-1]) * mean
     for colour, weight in zip(colours[-2::-1], weights[-2::-1], strict=True):
         filled = colour + (1 - weight) * upsample(filled)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from export.generators.family import GeneratorOptions
 
-_MOST_FEATURES = 1024
+_MAX_FEATURES = 1024
 _TILES = 2
 """Tiles of a local Fourier unit: it cuts the picture into 2×2."""
 
@@ -50,7 +50,7 @@ class LaMaOptions(GeneratorOptions):
 
     def width(self, level: int) -> int:
         """Return the number of channels after that many halvings."""
-        return min(_MOST_FEATURES, self.ngf << level)
+        return min(_MAX_FEATURES, self.ngf << level)
 
     @property
     def multiple(self) -> int:

@@ -13,7 +13,7 @@ from service.core.schemas import InpaintOptions
 from service.imaging.files.header import MAX_SIDE
 from service.intake.options import options_of
 
-_USED = frozenset(
+_USED_FIELDS = frozenset(
     {
         *("init_images", "mask", "inpainting_mask_invert", "width", "height"),
         *("batch_size", "n_iter", "seed", "override_settings"),
@@ -60,7 +60,7 @@ def img2img_of(fields: JsonFields, max_pixels: int) -> Img2ImgRequest:
         "seed": None if seed == _RANDOM else seed,
     }
     options = options_of(InpaintOptions, chosen, {"samples": "batch_size × n_iter"})
-    used = _USED if size else _USED - {"width", "height"}
+    used = _USED_FIELDS if size else _USED_FIELDS - {"width", "height"}
     ignored = {*(set(fields) - used), *(f"override_settings.{name}" for name in set(settings) - {_MODEL})}
     return Img2ImgRequest(Order("inpaint", files, options), size, frozenset(ignored))
 

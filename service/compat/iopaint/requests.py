@@ -14,7 +14,7 @@ from service.intake.options import options_of
 
 JPEG_QUALITY = 100
 """Quality of JPEG and WebP, which is IOPaint's default: its page sends each fill back for the next one."""
-_USED = frozenset({"image", "mask", "sd_seed"})
+_USED_FIELDS = frozenset({"image", "mask", "sd_seed"})
 _RANDOM = -1
 
 
@@ -44,4 +44,6 @@ def inpaint_of(fields: JsonFields, max_pixels: int) -> InpaintRequest:
         "seed": None if seed == _RANDOM else seed,
     }
     options = options_of(InpaintOptions, chosen, {"seed": "sd_seed"})
-    return InpaintRequest(Order("inpaint", {"image": image, "mask": mask}, options), seed, frozenset(fields) - _USED)
+    return InpaintRequest(
+        Order("inpaint", {"image": image, "mask": mask}, options), seed, frozenset(fields) - _USED_FIELDS
+    )

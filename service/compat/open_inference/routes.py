@@ -26,15 +26,15 @@ from service.web.intake import HttpIntake, admitted
 from service.web.responses import reply_headers
 
 router = APIRouter(tags=["open-inference"])
-_MOST_INDEX_BYTES = 4096
+_MAX_INDEX_BYTES = 4096
 _MODEL, _VERSION = (
     {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": description}
     for name, description in (("model", "Name of the model."), ("version", "Number of the version."))
 )
-_OF_MODEL: dict[str, Any] = {"parameters": [_MODEL]}
-_OF_VERSION: dict[str, Any] = {"parameters": [_MODEL, _VERSION]}
+_MODEL_PARAMETERS: dict[str, Any] = {"parameters": [_MODEL]}
+_VERSION_PARAMETERS: dict[str, Any] = {"parameters": [_MODEL, _VERSION]}
 _INFER = request_body({"type": "object"})
-_ONE, _EACH = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
+_MODEL_PATH, _VERSION_PATH = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
 
 
 @router.get("/v2", name="inference_server", summary="Get the server")
@@ -61,7 +61,7 @@ async def ready(request: Request) -> Response:
 async def index(request: Request) -> Response:
     """List every version of every model with its state; with `{"ready": true}` only those that can be used."""
     body = bytearray()
-    async for chunk in read_up_to_limit(request, _MOST_INDEX_BYTES):
+    async for chunk in read_up_to_limit(request, _MAX_INDEX_BYTES):
         body += chunk
     only_ready = parse_fields(body).value("ready", bool, False) if body else False
     return JSONResponse(models.index(_statuses(request), ready=only_ready))
@@ -74,36 +74,55 @@ async def all_statistics(request: Request) -> Response:
 
 
 @router.get(
-    f"{_ONE}/stats", name="inference_model_statistics", summary="Get statistics of a model", openapi_extra=_OF_MODEL
+    f"{_MODEL_PATH}/stats",
+    name="inference_model_statistics",
+    summary="Get statistics of a model",
+    openapi_extra=_MODEL_PARAMETERS,
 )
 @router.get(
-    f"{_EACH}/stats", name="inference_statistics", summary="Get statistics of a version", openapi_extra=_OF_VERSION
+    f"{_VERSION_PATH}/stats",
+    name="inference_statistics",
+    summary="Get statistics of a version",
+    openapi_extra=_VERSION_PARAMETERS,
 )
 async def statistics(request: Request) -> Response:
     """Get the counts and durations of requests for a model, over all APIs of this server."""
     return await _statistics(request, [_requested_model(request)])
 
 
-@router.get(_ONE, name="inference_model", summary="Get a model", openapi_extra=_OF_MODEL)
-@router.get(_EACH, name="inference_version", summary="Get a version", openapi_extra=_OF_VERSION)
+@router.get(_MODEL_PATH, name="inference_model", summary="Get a model", openapi_extra=_MODEL_PARAMETERS)
+@router.get(_VERSION_PATH, name="inference_version", summary="Get a version", openapi_extra=_VERSION_PARAMETERS)
 async def model_metadata(request: Request) -> Response:
     """Get the names, types and shapes of the model's inputs and outputs."""
     return JSONResponse(models.metadata(_requested_model(request), _statuses(request)))
 
 
 @router.get(
-    f"{_ONE}/config", name="inference_model_config", summary="Get a model's configuration", openapi_extra=_OF_MODEL
+    f"{_MODEL_PATH}/config",
+    name="inference_model_config",
+    summary="Get a model's configuration",
+    openapi_extra=_MODEL_PARAMETERS,
 )
 @router.get(
-    f"{_EACH}/config", name="inference_config", summary="Get a version's configuration", openapi_extra=_OF_VERSION
+    f"{_VERSION_PATH}/config",
+    name="inference_config",
+    summary="Get a version's configuration",
+    openapi_extra=_VERSION_PARAMETERS,
 )
 async def model_config(request: Request) -> Response:
     """Get the model's configuration as Triton describes it. `max_batch_size` is 0: the server itself batches."""
     return JSONResponse(models.config(_requested_model(request)))
 
 
-@router.get(f"{_ONE}/ready", name="inference_model_ready", summary="Is a model ready?", openapi_extra=_OF_MODEL)
-@router.get(f"{_EACH}/ready", name="inference_version_ready", summary="Is a version ready?", openapi_extra=_OF_VERSION)
+@router.get(
+    f"{_MODEL_PATH}/ready", name="inference_model_ready", summary="Is a model ready?", openapi_extra=_MODEL_PARAMETERS
+)
+@router.get(
+    f"{_VERSION_PATH}/ready",
+    name="inference_version_ready",
+    summary="Is a version ready?",
+    openapi_extra=_VERSION_PARAMETERS,
+)
 async def model_ready(request: Request) -> Response:
     """200 if the model can be used, otherwise 503 with the reason."""
     status = _requested_model(request)
@@ -113,18 +132,18 @@ async def model_ready(request: Request) -> Response:
 
 
 @router.post(
-    f"{_ONE}/infer",
+    f"{_MODEL_PATH}/infer",
     name="inference_infer",
     summary="Compute with a model",
     response_class=Response,
-    openapi_extra={**_OF_MODEL, **_INFER},
+    openapi_extra={**_MODEL_PARAMETERS, **_INFER},
 )
 @router.post(
-    f"{_EACH}/infer",
+    f"{_VERSION_PATH}/infer",
     name="inference_infer_version",
     summary="Compute with a version",
     response_class=Response,
-    openapi_extra={**_OF_VERSION, **_INFER},
+    openapi_extra={**_VERSION_PARAMETERS, **_INFER},
 )
 async def infer(request: Request) -> Response:
     """Compute pictures from the inputs of the model: `image` and `mask`, others, or none.

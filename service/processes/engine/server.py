@@ -38,7 +38,7 @@ from service.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
 
-_LOOK_EVERY_S = 0.05
+_POLL_INTERVAL_S = 0.05
 """Interval in seconds at which models and the device worker are checked and the heartbeat is written."""
 
 
@@ -88,7 +88,7 @@ class EngineServer:
             if news:  # after the metrics, so that no front end is ready before the metrics show it
                 for session in self._sessions:
                     session.channel.send(Readiness(ready))
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_POLL_INTERVAL_S)
 
     def close(self) -> None:
         """End all sessions."""
@@ -179,7 +179,7 @@ async def serve(assignment: Assignment) -> int:
             for work in (server.accept(listener), server.announce_changes()):
                 stack.push_async_callback(cancel_and_wait, asyncio.create_task(work))
             while not (ending.is_set() and server.has_no_front_end) and not backend.lost.is_set():  # noqa: ASYNC110 -- three events
-                await asyncio.sleep(_LOOK_EVERY_S)
+                await asyncio.sleep(_POLL_INTERVAL_S)
             end_within(END_WITHIN_S)
         row.clear_row()
         if backend.lost.is_set():

@@ -31,9 +31,9 @@ from service.processes.shared.assignment import Assignment
 from service.processes.shared.status_board import StatusBoard
 from service.telemetry.metrics import Metrics
 
-_PATIENCE_S = 30.0
+_ENGINE_WAIT_S = 30.0
 """Longest time that a request waits for a ready engine process, in seconds."""
-_BEAT_EVERY_S = 0.25
+_HEARTBEAT_INTERVAL_S = 0.25
 SLOTS_BYTES = 256 * 2**20
 """Memory that a front end shares with each engine process; unless page-locked, unused pages take no memory."""
 _BEST_STATE_FIRST = ("ready", "available", "refused")
@@ -196,7 +196,7 @@ class RemoteBatcher:
 
     async def _least_loaded(self, model: LeasedModel, deadline: float) -> tuple[EngineClient, RemoteModel]:
         """Wait for an engine process that has the model, and return the least loaded one."""
-        until = min(deadline, self._clock() + _PATIENCE_S)
+        until = min(deadline, self._clock() + _ENGINE_WAIT_S)
         while True:
             if self._closed:
                 raise _shutting_down_error()
@@ -272,7 +272,7 @@ class RemoteBackend:
         """Write the heartbeat, until cancelled."""
         while True:
             self._write_status()
-            await asyncio.sleep(_BEAT_EVERY_S)
+            await asyncio.sleep(_HEARTBEAT_INTERVAL_S)
 
     def _write_status(self) -> None:
         self.row.heartbeat_at, self.row.ready = time.monotonic(), self.ready

@@ -33,7 +33,7 @@ from service.telemetry.metrics_port import serve_metrics
 
 _log = structlog.get_logger(__name__)
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
-_LOOK_EVERY_S = 0.2
+_POLL_INTERVAL_S = 0.2
 _GRACE_S = 20.0
 """Longest time in seconds that processes may take to end after the drain and its delay."""
 _STACKS_S = 1.0
@@ -84,7 +84,7 @@ class Launcher:
         for child in self._children:
             child.start(now)
         while not (self._signalled and not any(child.running for child in self._children)):
-            received = self._signals.wait(_LOOK_EVERY_S)
+            received = self._signals.wait(_POLL_INTERVAL_S)
             now = time.monotonic()
             for number in received:
                 if number != signal.SIGCHLD:

@@ -16,15 +16,15 @@ from service.core.gpu_use import why_on_cpu
 from service.core.settings import Settings
 from service.lifecycle.host import cores_of_container
 
-_DIVIDED = ("max_memory_mb", "spool_max_items")
+_DIVIDED_SETTINGS = ("max_memory_mb", "spool_max_items")
 """Settings that are divided among the front ends: limits of memory and of the spool. `max_queue_size` is not divided,
 because front ends count their requests together on the status board."""
-_CORES_FOR_MANY = 4
+_MIN_CORES_FOR_SEVERAL = 4
 """Least number of cores for one front end per core; with fewer cores, the engine process needs one of them."""
-_MOST_BY_ITSELF = 16
+_MAX_AUTOMATIC_FRONT_ENDS = 16
 """Largest number of front ends that `auto` starts; more were not measured."""
-_RAN_WELL_S = 10.0
-_LONGEST_PAUSE_S = 10.0
+_STABLE_AFTER_S = 10.0
+_MAX_PAUSE_S = 10.0
 
 
 def assign_gpus(settings: Settings, environ: Mapping[str, str], dev: Path = Path("/dev")) -> list[str]:
@@ -76,9 +76,9 @@ def choose_processes(settings: Settings, host: HostFacts) -> Processes:
         return Processes(0, "the engine computes on the CPU and needs the cores")
     if cores < 2:
         return Processes(0, f"{device}, but there is one core only")
-    if cores < _CORES_FOR_MANY:
+    if cores < _MIN_CORES_FOR_SEVERAL:
         return Processes(1, f"{device}, and there are {cores:.0f} cores: one for HTTP and pictures")
-    return Processes(min(int(cores), _MOST_BY_ITSELF), f"{device}: a front end for each of {cores:.0f} cores")
+    return Processes(min(int(cores), _MAX_AUTOMATIC_FRONT_ENDS), f"{device}: a front end for each of {cores:.0f} cores")
 
 
 def cores_for_pictures(settings: Settings, host: HostFacts) -> int:
@@ -108,7 +108,7 @@ def unused_gpu(host: HostFacts) -> str:
 def divide_settings(settings: Settings, front_ends: int, cores: int) -> Settings:
     """Return the settings of one front end: its share of the divided limits and of the codec threads, rounded up."""
     whole = settings.model_dump()
-    share = {name: math.ceil(whole[name] / front_ends) for name in _DIVIDED}
+    share = {name: math.ceil(whole[name] / front_ends) for name in _DIVIDED_SETTINGS}
     threads = settings.codec_threads or max(1, math.ceil(cores / front_ends))
     return settings.model_copy(update={**share, "codec_threads": threads})
 
@@ -121,5 +121,5 @@ class Restarts:
 
     def pause_s(self, lived_s: float) -> float:
         """Return the pause in seconds before the next start, after a process that ran for `lived_s` seconds."""
-        self.failures = 0 if lived_s >= _RAN_WELL_S else self.failures + 1
-        return 0.0 if self.failures <= 1 else min(_LONGEST_PAUSE_S, 0.25 * 2.0 ** (self.failures - 1))
+        self.failures = 0 if lived_s >= _STABLE_AFTER_S else self.failures + 1
+        return 0.0 if self.failures <= 1 else min(_MAX_PAUSE_S, 0.25 * 2.0 ** (self.failures - 1))

@@ -24,7 +24,7 @@ from service.telemetry.metrics import combined_registry
 _PREFIX = "retouch-run-"
 _LOCK = "lock"
 _BACKLOG = 256
-_LONGEST_SOCKET_PATH = 107
+_MAX_SOCKET_PATH = 107
 """Linux's limit for the path of a Unix socket, in bytes."""
 _LONGEST_NAME = Path(f"{_PREFIX}12345678", "engine-63.sock")
 
@@ -49,7 +49,7 @@ class RunDirectory:
             SettingsInvalid: the path of the folder for temporary files is too long for the path of a socket.
         """
         parent = parent or Path(tempfile.gettempdir())
-        longest = _LONGEST_SOCKET_PATH - len(os.fsencode(_LONGEST_NAME)) - 1
+        longest = _MAX_SOCKET_PATH - len(os.fsencode(_LONGEST_NAME)) - 1
         if len(os.fsencode(parent)) > longest:
             raise SettingsInvalid(
                 f"--workers keeps sockets in the folder for temporary files, whose name may have {longest} bytes; set "

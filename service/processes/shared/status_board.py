@@ -16,7 +16,7 @@ from service.processes.shared.flow_counts import FlowCounts
 from service.processes.shared.reservation_store import SharedReservationStore
 
 _NUMBERS = 7
-_IN_FLIGHT, _LARGE, _LOAD, _BEAT, _READY, _USED, _SAMPLE_S = range(_NUMBERS)
+_IN_FLIGHT, _LARGE, _LOAD, _HEARTBEAT, _READY, _USED, _SAMPLE_S = range(_NUMBERS)
 _TEXT_CELLS = 32
 _COLUMNS = _NUMBERS + _TEXT_CELLS + flow_counts.CELLS
 
@@ -159,11 +159,11 @@ class StatusRow:
     @property
     def heartbeat_at(self) -> float:
         """Time of the last heartbeat, in seconds on the monotonic clock; 0 before the first."""
-        return float(self._cells[_BEAT])
+        return float(self._cells[_HEARTBEAT])
 
     @heartbeat_at.setter
     def heartbeat_at(self, now: float) -> None:
-        self._cells[_BEAT] = now
+        self._cells[_HEARTBEAT] = now
 
     @property
     def ready(self) -> bool:
@@ -196,7 +196,7 @@ class StatusRow:
 
     def clear_row(self) -> None:
         """Clear the row of a process that has ended, except for the mark that it was used."""
-        for column in (_IN_FLIGHT, _LARGE, _LOAD, _BEAT, _READY, _SAMPLE_S):
+        for column in (_IN_FLIGHT, _LARGE, _LOAD, _HEARTBEAT, _READY, _SAMPLE_S):
             self._cells[column] = 0.0
         self.flows.clear()
         self.loading = ""

@@ -25,7 +25,7 @@ INCOMING = ".incoming"
 """Folder for unfinished files, in the file system of the results; it is emptied at start."""
 _MIN_PROBE_BYTES = 128 * 2**10
 _MAX_PROBE_BYTES = 32 * 2**20
-_LONGEST_RETRY_S = 60.0
+_MAX_RETRY_S = 60.0
 
 
 class DiskState:
@@ -113,7 +113,7 @@ class DiskState:
             f"results cannot be saved now ({why})",
             code="storage_unavailable",
             advice="try again later, or send save=false and no Idempotency-Key",
-            retry_after_s=min(_LONGEST_RETRY_S, max(1.0, self._now() - self._since)),
+            retry_after_s=min(_MAX_RETRY_S, max(1.0, self._now() - self._since)),
         )
 
     def _is_full(self) -> bool:

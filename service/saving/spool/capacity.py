@@ -15,7 +15,7 @@ DRAIN_WINDOW_S = 30.0
 """Window in seconds over which the current rate of saving is measured."""
 UNKNOWN_DRAIN_RETRY_S = 5.0
 """Retry-After in seconds if nothing was saved in that window: the disk fails, or work has just begun."""
-LONGEST_RETRY_S = 60.0
+MAX_RETRY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,4 +122,4 @@ class SpoolCapacity:
         elapsed_s = max(now - recent[0].at, 1e-3)
         items_per_s = len(recent) / elapsed_s
         bytes_per_s = max(sum(saved.size for saved in recent), 1) / elapsed_s
-        return min(LONGEST_RETRY_S, max(items_over / items_per_s, bytes_over / bytes_per_s))
+        return min(MAX_RETRY_S, max(items_over / items_per_s, bytes_over / bytes_per_s))

@@ -17,7 +17,7 @@ from engines.files.regular import read_regular
 from service.core.settings import SettingsInvalid
 
 _MAX_BYTES = 2**20
-_READ_AGAIN_AFTER = timedelta(minutes=10)
+_REFRESH_INTERVAL = timedelta(minutes=10)
 
 
 class Credentials(TypedDict):
@@ -50,7 +50,7 @@ class SharedCredentials:
             access_key_id=section["aws_access_key_id"],
             secret_access_key=section["aws_secret_access_key"],
             token=section.get("aws_session_token"),
-            expires_at=self.now() + _READ_AGAIN_AFTER,
+            expires_at=self.now() + _REFRESH_INTERVAL,
         )
 
 

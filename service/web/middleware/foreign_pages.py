@@ -26,7 +26,7 @@ from service.web.request_headers import RequestHead
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^:/?#@\[\]]*)(?::[0-9]*)?")
 _PROBES = frozenset({"/livez", "/readyz"})
 """Paths that are answered under any host name, as an orchestrator's probe uses its own network's name of the server."""
-_MOST_REMEMBERED = 256
+_MAX_CACHED_HOSTS = 256
 """Number of known Host headers that are cached, as parsing one takes as long as reading the whole header."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing; a foreign page cannot read their replies."""
@@ -143,6 +143,6 @@ class ForeignPages:
         host = headers.get("host")
         if host not in self._known_hosts and not _is_probe(scope):
             self._sites.check_host(host)
-            if len(self._known_hosts) < _MOST_REMEMBERED:
+            if len(self._known_hosts) < _MAX_CACHED_HOSTS:
                 self._known_hosts.add(host)
         self._sites.check_origin(scope["method"], headers)

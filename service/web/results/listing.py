@@ -12,7 +12,7 @@ from service.core.schemas import ModelRef
 from service.gallery.listing import ListQuery, ResultPage, Status
 from service.saving.index_table import ResultRow
 
-MOST_A_PAGE = 100
+MAX_PAGE_SIZE = 100
 _WITHOUT_ITS_PLUS = re.compile(r":\d\d[\d:.,]{0,16} \d\d:?\d\d\Z")
 """Matches the end of a time with a space before its zone, which was a `+` before the URL was decoded."""
 
@@ -37,7 +37,7 @@ class ResultsQuery(BaseModel):
     status: Status | None = Field(
         None, description="Only results that are `saved`, or still on the way to their final place (`saving`)."
     )
-    limit: int = Field(50, ge=1, le=MOST_A_PAGE, description="Largest number of results on a page.")
+    limit: int = Field(50, ge=1, le=MAX_PAGE_SIZE, description="Largest number of results on a page.")
     cursor: str | None = Field(
         None, max_length=256, description="`next_cursor` of the previous page. Send the same filter with it."
     )

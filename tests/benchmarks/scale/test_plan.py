@@ -24,7 +24,7 @@ def test_the_plan_is_the_smallest_number_of_nodes_that_keeps_the_bound() -> None
 
 
 def test_a_bound_below_the_time_of_a_batch_is_kept_by_no_number_of_nodes() -> None:
-    assert plan.nodes_for(_options(requests=500), 50.0, 20.0, most_nodes=16)["nodes"] is None
+    assert plan.nodes_for(_options(requests=500), 50.0, 20.0, max_nodes=16)["nodes"] is None
 
 
 def test_the_picture_has_the_curves(tmp_path: Path) -> None:

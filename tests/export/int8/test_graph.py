@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from engines.trt.build import parse_network
 from export.generators.fillnet.generator import FillNet
 from export.generators.fillnet.options import FillNetOptions
-from export.int8.graph import LARGEST, InputScale, convolutions, quantised_weights, to_int8
+from export.int8.graph import INT8_MAX, InputScale, convolutions, quantised_weights, to_int8
 from export.onnx_graph import check_graph, write_graph
 from export.parity import onnx_backend
 from tests.export.conftest import manifest_for
@@ -107,7 +107,7 @@ def test_uneven_factors_cancel_out(graph, tmp_path, feed, psnr):
 def test_weights_use_the_whole_range_of_each_channel():
     weight = np.stack([np.full((2, 3, 3), 0.5), np.full((2, 3, 3), -4.0)]).astype(np.float32)
     values, steps = quantised_weights(weight)
-    assert np.abs(values).reshape(2, -1).max(1).tolist() == [LARGEST, LARGEST]
+    assert np.abs(values).reshape(2, -1).max(1).tolist() == [INT8_MAX, INT8_MAX]
     assert np.allclose(values * steps[:, None, None, None], weight)
 
 

@@ -8,7 +8,7 @@ from PIL import Image
 
 from engines.manifest import FixedSize, MultipleSize
 from export.errors import CalibrationInvalid
-from retouch.int8.pictures import MOST_CALIBRATED, cases, split_pictures
+from retouch.int8.pictures import MAX_CALIBRATED, cases, split_pictures
 
 TILES = MultipleSize(multiple_of=32, sides=(64, 96, 1024))
 
@@ -72,12 +72,12 @@ def test_a_picture_that_would_fill_the_memory_is_refused_by_its_header(tmp_path)
 
 
 def test_of_a_large_folder_only_what_is_needed_is_read_and_one_at_a_time(tmp_path):
-    fill_folder(tmp_path, MOST_CALIBRATED + 40, 160)
+    fill_folder(tmp_path, MAX_CALIBRATED + 40, 160)
     tracemalloc.start()
     found = split_pictures(tmp_path, seed=0, judging=10)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert (len(found.judging), len(found.calibrated)) == (10, MOST_CALIBRATED)
+    assert (len(found.judging), len(found.calibrated)) == (10, MAX_CALIBRATED)
     assert most < 10 * 160 * 166 * 3
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from retouch.zoo.download import MOST_BYTES, Downloader, Wanted
+from retouch.zoo.download import MAX_BYTES, Downloader, Wanted
 from retouch.zoo.errors import DownloadFailed
 from tests.retouch.zoo.tls_server import Answer, FileServer
 
@@ -84,7 +84,7 @@ def test_certificate_must_be_of_the_host_and_of_a_known_authority(server, fetch,
 
 BROKEN = {
     "another size": (Answer(BODY), 5, "the published file has 5"),
-    "too large by its own words": (Answer(b"x", length=MOST_BYTES + 1), None, "at most"),
+    "too large by its own words": (Answer(b"x", length=MAX_BYTES + 1), None, "at most"),
     "more than published, without a length": (Answer(BODY, length=-1), 1000, "sends more than 1000 bytes"),
     "cut short": (Answer(BODY, stops_at=1000), None, "files.example|peer closed|--file"),
     "cut short without a length": (Answer(BODY, length=-1, stops_at=1000), len(BODY), "ended after 1000"),

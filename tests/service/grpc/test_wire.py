@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.core.errors import InvalidRequest, TooLarge
 from service.grpc.protocol.open_inference_pb2 import InferTensorContents, ModelInferRequest
-from service.grpc.wire import MOST_HEAD_BYTES, length_delimited, split_request
+from service.grpc.wire import MAX_HEAD_BYTES, length_delimited, split_request
 
 Input = ModelInferRequest.InferInputTensor
 _TEXTS, _FILES = st.text(max_size=20), st.lists(st.binary(max_size=300), max_size=3)
@@ -95,4 +95,4 @@ def test_typed_contents_that_are_numbers_are_noticed() -> None:
     contents = length_delimited(4, 3) + b"\x01\x02\x03"  # uint_contents, which are not in our messages
     data = length_delimited(5, 2 + len(contents)) + length_delimited(5, len(contents)) + contents
     assert split_request(data).numbers == {0}
-    assert len(split_request(data).head) < MOST_HEAD_BYTES
+    assert len(split_request(data).head) < MAX_HEAD_BYTES

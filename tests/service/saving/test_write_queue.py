@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from service.saving.write_queue import GATHER_S, MOST_BYTES, UnsavedResult, WriteQueue
+from service.saving.write_queue import GATHER_S, MAX_GROUP_BYTES, UnsavedResult, WriteQueue
 
 
 def queue(*waiting: UnsavedResult, most: int = 4) -> WriteQueue:
@@ -31,12 +31,12 @@ def test_an_empty_queue_gives_none() -> None:
 
 
 def test_large_results_do_not_fill_the_memory_together() -> None:
-    half = MOST_BYTES // 2
+    half = MAX_GROUP_BYTES // 2
     assert taken(queue(waits("a", half), waits("b", half), waits("c", half))) == [["a", "b"], ["c"]]
 
 
 def test_a_result_larger_than_the_bound_goes_alone() -> None:
-    assert taken(queue(waits("a"), waits("b", 2 * MOST_BYTES), waits("c"))) == [["a"], ["b"], ["c"]]
+    assert taken(queue(waits("a"), waits("b", 2 * MAX_GROUP_BYTES), waits("c"))) == [["a"], ["b"], ["c"]]
 
 
 def test_one_that_failed_goes_by_itself_and_holds_up_nobody() -> None:

@@ -71,7 +71,7 @@ def test_a_process_goes_on_while_nobody_reads_what_it_logs() -> None:
 
 def test_a_line_that_was_cut_is_completed_before_others_are_written(pipe: tuple[int, TextIO]) -> None:
     read, file = pipe
-    stream = LogStream(file, patience_s=0)
+    stream = LogStream(file, write_timeout_s=0)
     for _ in range(20):
         stream.write(LINE)
     first = os.read(read, 1 << 20)
@@ -82,7 +82,7 @@ def test_a_line_that_was_cut_is_completed_before_others_are_written(pipe: tuple[
 
 def test_a_descriptor_that_others_share_still_blocks(pipe: tuple[int, TextIO]) -> None:
     _, file = pipe
-    stream = LogStream(file, patience_s=0)
+    stream = LogStream(file, write_timeout_s=0)
     stream.write(LINE)
     assert os.get_blocking(file.fileno())
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from export.errors import GraphRefused
 from export.foreign.guard.policy import check_policy
 from export.foreign.guard.reading import read_model
-from export.foreign.guard.tensors import MOST_BYTES
+from export.foreign.guard.tensors import MAX_BYTES
 from tests.export.foreign.inpainters import FLOAT, carve_layout
 
 
@@ -60,8 +60,8 @@ def test_data_that_claims_more_than_is_read_is_refused(tmp_path: Path) -> None:
 def test_file_that_is_larger_than_what_is_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "graph.onnx"
     onnx.save(carve_layout(32), path)
-    os.truncate(path, MOST_BYTES + 1)  # a sparse file, which takes no space on the disk
-    with pytest.raises(GraphRefused, match=f"{MOST_BYTES + 1} bytes; at most {MOST_BYTES} are read"):
+    os.truncate(path, MAX_BYTES + 1)  # a sparse file, which takes no space on the disk
+    with pytest.raises(GraphRefused, match=f"{MAX_BYTES + 1} bytes; at most {MAX_BYTES} are read"):
         read_model(path)
 
 

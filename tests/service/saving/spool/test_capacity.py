@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from service.core.errors import Overloaded
-from service.saving.spool.capacity import LONGEST_RETRY_S, UNKNOWN_DRAIN_RETRY_S, Backoff, SpoolCapacity, SpoolLimits
+from service.saving.spool.capacity import MAX_RETRY_S, UNKNOWN_DRAIN_RETRY_S, Backoff, SpoolCapacity, SpoolLimits
 
 
 def fill(spool: SpoolCapacity, *sizes: int) -> None:
@@ -90,7 +90,7 @@ def test_no_client_is_sent_away_for_longer_than_a_minute() -> None:
     fill(spool, 1000)
     with pytest.raises(Overloaded) as refused:
         spool.reserve(1000, now=10.0)
-    assert refused.value.retry_after_s == LONGEST_RETRY_S
+    assert refused.value.retry_after_s == MAX_RETRY_S
 
 
 def test_pauses_double_up_to_the_longest() -> None:
