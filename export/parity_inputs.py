@@ -71,7 +71,9 @@ def _read_picture(path: Path) -> Image.Image:
             rgb: Image.Image = image.convert("RGB")
             return rgb
     except (OSError, Image.DecompressionBombError) as error:
-        raise SamplesMissing(f"{path}: not a picture that can be decoded ({error}); take it out of there") from error
+        raise SamplesMissing(
+            f"{path}: not a picture that can be decoded ({error}); remove it from the folder"
+        ) from error
 
 
 def parity_inputs(

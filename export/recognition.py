@@ -159,7 +159,7 @@ def notes_on_files(found: RecognisedNet, files: Mapping[Path, Sequence[StateDict
     for path in others:
         if (family := _family_of(files[path])) is not None:
             raise LayoutMismatch(
-                f"{path} is no part of the {found.family.name} in {whole[0]}, but a {family} of its own; export each "
+                f"{path} is not part of the {found.family.name} in {whole[0]}, but a separate {family}; export each "
                 "with its own command"
             )
     return (f"left out: {', '.join(map(str, others))}",) if others else ()
@@ -222,7 +222,7 @@ def family_named(generator: str) -> Family[Any]:
         OptionInvalid: there is none; the message names those that exist.
     """
     if generator not in FAMILIES:
-        raise OptionInvalid(f"unknown generator {generator!r}; known are {', '.join(FAMILIES)}")
+        raise OptionInvalid(f"unknown generator {generator!r}; known generators are {', '.join(FAMILIES)}")
     return FAMILIES[generator]
 
 
@@ -231,7 +231,9 @@ def _override_options(family: Family[Any], found: dict[str, Any], overrides: Map
     names = {name: name.replace("-", "_") for name in overrides}
     unknown = sorted(name for name, field in names.items() if field not in known)
     if unknown:
-        raise OptionInvalid(f"unknown option {', '.join(unknown)} of {family.name}; known are {', '.join(known)}")
+        raise OptionInvalid(
+            f"unknown option {', '.join(unknown)} of {family.name}; known options are {', '.join(known)}"
+        )
     try:
         options: GeneratorOptions = family.options.model_validate(
             {**found, **{names[name]: value for name, value in overrides.items()}}
@@ -288,7 +290,7 @@ def _holds(outer: str, inner: str) -> bool:
 def _unrecognised_message(parts: Sequence[StateDict]) -> str:
     keys = list(max(parts, key=lambda part: len(part.state)).state)  # a tie: the file's own, not a part cut out
     return (
-        f"no known generator has keys such as {', '.join(keys[:4])}; known are {', '.join(FAMILIES)}: "
+        f"no known generator has keys such as {', '.join(keys[:4])}; known generators are {', '.join(FAMILIES)}: "
         "name one with --generator to see which keys differ, and give all files of a net in several"
         f"{unfolded_message(dict.fromkeys(keys))}"
     )

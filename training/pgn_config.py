@@ -39,5 +39,5 @@ class PGNConfig(FitConfig):
         refuse_pairs(self.data.layout)
         for index, phase in enumerate(self.phase):
             if not phase.l1 and not phase.l2:
-                raise ValueError(f"phase.{index}: without l1 and l2 nothing says what is to be filled in; set one")
+                raise ValueError(f"phase.{index}: without l1 and l2 no loss determines the fill; set one")
         return self

@@ -172,7 +172,7 @@ def ended(server: Server, how: signal.Signals, outcome: Outcome) -> None:
         server.process.send_signal(how)
     outcome.exit_status = server.process.wait(60)
     lines = [json.loads(line) for line in server.log.read_text().splitlines() if line[:1] == "{"]
-    wanted = ("results not saved in time; the next start takes them up", "results that were promised are lost")
+    wanted = ("results were not saved in time; the next start saves them", "promised results are lost")
     outcome.exit_lines = [json.dumps(line) for line in lines if line.get("event") in wanted]
 
 

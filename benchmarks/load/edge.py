@@ -33,7 +33,7 @@ from retouch.bench.schedule import poisson_due_times
 from retouch.bench.sender import encode, open_sender
 
 RATE_PER_S = 40.0
-CROWDS = ("nobody", "idle", "slow headers", "oversized headers")
+CROWDS = ("none", "idle", "slow headers", "oversized headers")
 _HEAD = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
 
 
@@ -77,7 +77,7 @@ async def be_a_crowd(kind: str, connections: int, url: str) -> None:
 @contextlib.asynccontextmanager
 async def crowd(kind: str, connections: int, url: str) -> AsyncIterator[None]:
     """Run the wasteful connections in another process, so that they do not disturb the load generator."""
-    if kind == "nobody":
+    if kind == "none":
         yield
         return
     arguments = [
@@ -145,9 +145,9 @@ def main() -> None:
         url = f"http://127.0.0.1:{server.port}"
         result = run_on_uvloop(measure(url, asked.rounds, asked.seconds, asked.connections))
     for row in result.values():
-        row["p99_ratio"] = row["p99_ms"] / result["nobody"]["p99_ms"]
+        row["p99_ratio"] = row["p99_ms"] / result["none"]["p99_ms"]
     print(f"{RATE_PER_S:g} inpaints/s beside {asked.connections} connections\n")
-    print("| crowd | requests | failed | p50 ms | p99 ms | p99 over nobody's |\n|---|---|---|---|---|---|")
+    print("| crowd | requests | failed | p50 ms | p99 ms | p99 ratio to none |\n|---|---|---|---|---|---|")
     for kind, row in result.items():
         figures = f"{row['p50_ms']:.1f} | {row['p99_ms']:.1f} | {row['p99_ratio']:.2f}"
         print(f"| {kind} | {row['requests']} | {row['failed']} | {figures} |")

@@ -129,8 +129,8 @@ def _ambiguity_message(passing: Sequence[_Trial], open_flags: Mapping[str, Seque
         " ".join(f"--{name} {trial.wiring.flags()[name]}" for name in open_flags) for trial in passing[:_MAX_SHOWN]
     ]
     return (
-        f"several readings of the graph fill the hole, and only its author knows which is meant: {'; or '.join(shown)}"
-        f"{'; or …' if len(passing) > _MAX_SHOWN else ''}. Look it up and give these flags"
+        f"several interpretations of the graph fill the hole, and only its author knows which is correct: "
+        f"{'; or '.join(shown)}{'; or …' if len(passing) > _MAX_SHOWN else ''}. Look it up and give these flags"
     )
 
 
@@ -141,10 +141,12 @@ def _failure_message(net: Net, ports: Ports, declared: Declaration, result_type:
         update=dict.fromkeys(("image_range", "mask_range", "mask_means", "output_range", "composite", "hole_value"))
     )
     if freed == declared:
-        return f"no reading of the graph fills the hole in a photograph. Read as {_as_flags(first.wiring)}: {seen}"
+        return (
+            f"no interpretation of the graph fills the hole in a photograph. Read as {_as_flags(first.wiring)}: {seen}"
+        )
     others = [t for t in _trials(net, _wirings(ports, freed, result_type), freed, first.observed.probe) if not t.faults]
     if not others:
-        return f"as declared the graph does not inpaint: {seen}. No other range or polarity mends it"
+        return f"as declared the graph does not inpaint: {seen}. No other range or polarity corrects it"
     said = declared.model_dump(exclude_none=True)
     if declared.hole_value is not None:
         said["hole_value"] = f"{declared.hole_value:g}"
@@ -174,4 +176,4 @@ def _measured(wiring: Wiring, ports: Ports, declared: Declaration) -> Iterator[s
         f"--{name} {value}" for name, value in wiring.flags().items() if name in _MEASURED and name not in said
     )
     if measured:
-        yield f"{measured}: the only reading of the graph that fills a hole in a photograph"
+        yield f"{measured}: the only interpretation of the graph that fills a hole in a photograph"

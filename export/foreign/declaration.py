@@ -30,7 +30,9 @@ class Place(_Frozen):
     @classmethod
     def _is_a_range(cls, value: tuple[int, int] | None) -> tuple[int, int] | None:
         if value is not None and value[0] >= value[1]:
-            raise ValueError(f"[{value[0]}:{value[1]}] holds no channel: the first stands before the last, as in [0:3]")
+            raise ValueError(
+                f"[{value[0]}:{value[1]}] selects no channel: the first must be below the last, as in [0:3]"
+            )
         return value
 
     def __str__(self) -> str:

@@ -135,8 +135,8 @@ def _candidates(inputs: Sequence[Port], declared: Declaration) -> Iterator[tuple
         yield _picture_and_mask(inputs, declared)
     else:
         raise GraphRefused(
-            f"which input is the picture and which the mask? The graph has {_listed(inputs)}; say it with --image and "
-            "--mask (of one input with both: --image NAME[0:3] --mask NAME[3])"
+            f"which input is the picture and which the mask? The graph has {_listed(inputs)}; name them with --image "
+            "and --mask (of one input with both: --image NAME[0:3] --mask NAME[3])"
         )
 
 
@@ -148,7 +148,9 @@ def _picture_and_mask(inputs: Sequence[Port], declared: Declaration) -> tuple[Pl
         return (declared.image, other) if declared.image is not None else (other, declared.mask or other)
     masks = [port for port in inputs if port.dims[1] == 1] or [port for port in inputs if "mask" in port.name.lower()]
     if len(masks) != 1:
-        raise GraphRefused(f"which input is the mask? The graph has {_listed(inputs)}; say it with --image and --mask")
+        raise GraphRefused(
+            f"which input is the mask? The graph has {_listed(inputs)}; name them with --image and --mask"
+        )
     picture = next(port for port in inputs if port is not masks[0])
     return Place(name=picture.name), Place(name=masks[0].name)
 
@@ -156,12 +158,12 @@ def _picture_and_mask(inputs: Sequence[Port], declared: Declaration) -> tuple[Pl
 def _check_together(inputs: Sequence[Port]) -> None:
     heights_and_widths = {port.dims[2:] for port in inputs}
     if len(heights_and_widths) != 1 or len({None in side for side in heights_and_widths}) != 1:
-        raise GraphRefused(f"picture and mask are to have one size; the graph has {_listed(inputs)}")
+        raise GraphRefused(f"picture and mask must have the same size; the graph has {_listed(inputs)}")
     (side,) = heights_and_widths
     if (side[0] is None) != (side[1] is None):
-        raise GraphRefused(f"either both height and width are fixed or none; the graph has {_listed(inputs)}")
+        raise GraphRefused(f"height and width must be both fixed or both dynamic; the graph has {_listed(inputs)}")
     if len({port.dims[0] for port in inputs}) != 1 or inputs[0].dims[0] not in (None, 1):
-        raise GraphRefused(f"the number of pictures is to be free or 1; the graph has {_listed(inputs)}")
+        raise GraphRefused(f"the batch size must be dynamic or 1; the graph has {_listed(inputs)}")
 
 
 def _output(model: onnx.ModelProto, declared: Declaration) -> str:
@@ -172,7 +174,7 @@ def _output(model: onnx.ModelProto, declared: Declaration) -> str:
         )
     if declared.output is None and len(names) != 1:
         raise GraphRefused(
-            f"which output is the picture? The graph has {', '.join(names)}; say it with --output-tensor"
+            f"which output is the picture? The graph has {', '.join(names)}; name it with --output-tensor"
         )
     return declared.output or names[0]
 

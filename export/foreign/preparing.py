@@ -94,7 +94,7 @@ def _size_rule(ports: Ports, declared: Declaration) -> SizeRule:
         return MultipleSize(multiple_of=multiple, sides=declared.sides or _USUAL_SIDES)
     except ValueError as error:
         raise GraphRefused(
-            f"--sides {','.join(map(str, declared.sides))}: they are to ascend and to be multiples of "
+            f"--sides {','.join(map(str, declared.sides))}: they must ascend and be multiples of "
             f"{multiple} (--multiple-of)"
         ) from error
 

@@ -152,7 +152,7 @@ def _parse_numbers(text: str, flag: str) -> list[float]:
     try:
         numbers = [float(part) for part in text.split(",") if part.strip()]
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no list of numbers; write 5,10,20", param_hint=flag) from error
+        raise typer.BadParameter(f"{text!r} is not a list of numbers; write 5,10,20", param_hint=flag) from error
     if any(not 0 < number < 1e6 or (flag == "--concurrency" and number % 1) for number in numbers):
         raise typer.BadParameter(f"{text!r} must be positive numbers, whole ones for clients", param_hint=flag)
     return numbers

@@ -65,5 +65,7 @@ def _notes_on_run(report: RunReport) -> list[str]:
     if report.errors:
         notes.append("errors " + ", ".join(f"{name}: {count}" for name, count in report.errors.items()))
     if report.send_lag_p99_ms > _LATE_MS:
-        notes.append(f"the driver was {report.send_lag_p99_ms:.1f} ms late (p99): this machine is too busy to measure")
+        notes.append(
+            f"the load generator was {report.send_lag_p99_ms:.1f} ms late (p99): this machine is too busy to measure"
+        )
     return notes

@@ -28,7 +28,7 @@ def validated_url(url: str) -> str:
     except (ValueError, httpx.InvalidURL):  # an invalid port, IPv6 address or host name
         valid = False
     if not valid:
-        raise AddressInvalid(f"{url!r} is no address of a server; write http://HOST:PORT")
+        raise AddressInvalid(f"{url!r} is not the address of a server; write http://HOST:PORT")
     return parts.geturl().rstrip("/")
 
 

@@ -35,7 +35,7 @@ def key_headers(key: str | None = None, environ: Mapping[str, str] = os.environ)
     key = key.strip()
     if not fits_header(key):  # the message must not contain the key itself
         raise KeyUnusable(
-            f"{source} holds characters that no key has; write the key there as `retouch keys create` printed it"
+            f"{source} contains characters that no key has; copy the key as `retouch keys create` printed it"
         )
     return {"X-API-Key": key}
 

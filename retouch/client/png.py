@@ -39,7 +39,7 @@ def encode_png(array: PixelArray) -> bytes:
     height, width, channels = (*shape, 1)[:3] if len(shape) in {2, 3} else (0, 0, 0)
     deep = dtype == "uint16"
     if not (height and width and channels in _COLOUR_TYPE):
-        raise PictureUnusable(f"an array of shape {shape} is no picture; pass H×W, H×W×3 (RGB) or H×W×4 (RGBA)")
+        raise PictureUnusable(f"an array of shape {shape} is not a picture; pass H×W, H×W×3 (RGB) or H×W×4 (RGBA)")
     if dtype not in {"uint8", "uint16", "bool"} or (deep and channels > 1):
         raise PictureUnusable(
             f"an array of {dtype} in {channels} channels cannot be sent; pass uint8 from 0 to 255, bool, or grey uint16"

@@ -89,7 +89,7 @@ def refusal(response: httpx.Response, tries: int = 1) -> Refused:
     code, detail = code_and_detail(response.content)
     if response.has_redirect_location:  # such as that of a proxy that requires https
         where = for_messages(response.headers["Location"])
-        detail = f"the server redirects to {where}; give the address that it names, as none is followed"
+        detail = f"the server redirects to {where}; redirects are not followed, so give that address"
     status = response.status_code
     tried = f" ({tries} tries)" if tries > 1 else ""
     kind = REFUSED_BY_STATUS.get(status, Refused)
@@ -195,7 +195,7 @@ def _pictures(response: httpx.Response) -> tuple[Picture, ...]:
 def _picture(body: bytes, headers: httpx.Headers) -> Picture:
     media_type = headers["Content-Type"].partition(";")[0]
     if not media_type.startswith("image/"):
-        raise ValueError(f"{media_type} is no picture")
+        raise ValueError(f"{media_type} is not a picture")
     return Picture(body, media_type, headers.get("Location"))
 
 

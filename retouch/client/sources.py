@@ -71,7 +71,9 @@ def _read(source: Any) -> bytes:
         if isinstance(data, bytes):
             return data
         raise PictureUnusable(f"{_named(source)} gives text; open it with mode 'rb'")
-    raise PictureUnusable(f"{_named(source)} is no picture; pass a path, bytes, an open file, a PIL image or an array")
+    raise PictureUnusable(
+        f"{_named(source)} is not a picture; pass a path, bytes, an open file, a PIL image or an array"
+    )
 
 
 def _encode_pil(image: PilImage) -> bytes:

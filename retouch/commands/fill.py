@@ -105,7 +105,7 @@ class _Common:
         here = {name: value for name in ("models_dir", "engine") if (value := getattr(self, name)) is not None}
         if self.url is None:
             if self.retries is not None:
-                raise typer.BadParameter("only a server is asked again: add --url, or leave out --retries")
+                raise typer.BadParameter("--retries is for requests to a server: add --url, or leave it out")
             from retouch.filling.embedded import open_embedded_filler  # noqa: PLC0415 -- loads numpy and the engines
 
             return open_embedded_filler(here, task, self.model, timeout_s=self.timeout)
@@ -219,7 +219,7 @@ def _fill(task: Task, jobs: list[FillJob], own: Mapping[str, object], common: _C
             return await FillRun(filler, task, options, concurrency, time.monotonic, done).run(jobs)
 
     if common.missing and not (jobs := missing_jobs(every := jobs)):
-        said = f"nothing is missing: all {len(every)} results are there already"
+        said = f"nothing to do: all {len(every)} results exist already"
         return _print_summary([], 0.0, as_json=True) if common.as_json else typer.echo(said)
     begun = time.monotonic()
     finished: list[FillOutcome] = []

@@ -46,7 +46,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
     Example: retouch keys create studio --rate 5 --per-day 10000
     """
     if burst is not None and rate is None:
-        raise typer.BadParameter("--burst alone limits nothing; say --rate too")
+        raise typer.BadParameter("--burst alone limits nothing; add --rate")
     from pydantic import ValidationError  # noqa: PLC0415 -- `retouch --help` does without
 
     from engines.validation import validation_message  # noqa: PLC0415 -- the same
@@ -142,7 +142,7 @@ def _key_file_path(file: Path | None) -> Path:
 
 def _warn_of_access(path: Path, *, kept: bool) -> None:
     if not kept:
-        why = "its owner or its group is another now, so a server of another user may not be able to read it"
+        why = "its owner or group has changed, so a server of another user may not be able to read it"
         typer.secho(f"key file {path}: {why}; chown it, or run this command as root", err=True)
 
 

@@ -103,7 +103,7 @@ def diagnose(settings: Settings, host: HostSources) -> Diagnosis:
     models = tuple(_check_models(settings, host))
     found = {name for check in models for name in (check.model, check.model.split("/")[0])}
     folder = settings.models_dir.absolute()
-    advice = "export one" if folder.is_dir() else "that is no folder: name another with --models-dir"
+    advice = "export one" if folder.is_dir() else "it is not a folder: name another with --models-dir"
     missing = tuple(
         Check(name=f"{task} model", level="failed", detail=f"no {name} in {folder}; {advice}")
         for task, name in (("inpaint", settings.inpaint_model), ("translate", settings.translate_model))

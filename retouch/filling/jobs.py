@@ -62,7 +62,7 @@ def fill_jobs(
     pairs = pair_images(image, mask)
     into_folder, out = image.is_dir() or _is_folder(out), Path(out)
     if into_folder and out.exists() and not out.is_dir():
-        raise FilesInvalid(f"{out} is to be a folder, and is a file; name a folder with -o")
+        raise FilesInvalid(f"{out} is a file, but the results need a folder; name one with -o")
     output_format = (wanted or "png") if into_folder else _format_of(out, wanted)
     jobs = [
         FillJob(one, its_mask, _out_path(out, one, output_format, into_folder), output_format)
@@ -189,7 +189,7 @@ def _refuse_existing(jobs: list[FillJob], *, overwrite: bool) -> None:
     _refuse_files("no file; name another -o", [str(out) for out in existing if not out.is_file()])
     if not overwrite:
         _refuse_files(
-            "already there; add --missing, to make the others alone, --overwrite, or name another -o",
+            "exist already; add --missing to make only the others, --overwrite to replace them, or name another -o",
             map(str, existing),
         )
 

@@ -70,7 +70,9 @@ class FillRun:
             parts = await asyncio.to_thread(_read_parts, job)
             result = await self.filler.fill(self.task, parts, {**self.options, "format": job.format})
             if len(result.bodies) != len(job.output_files):
-                raise FillFailed(f"{len(result.bodies)} pictures came back, {len(job.output_files)} were asked for")
+                raise FillFailed(
+                    f"{len(result.bodies)} pictures were returned, but {len(job.output_files)} were requested"
+                )
             for out, body in zip(job.output_files, result.bodies, strict=True):
                 if not (job.keeps and out.exists()):
                     await asyncio.to_thread(_write_file, out, body)

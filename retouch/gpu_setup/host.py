@@ -237,7 +237,7 @@ def index_answers(address: str, seconds: float = 5.0) -> bool:
 
 def _no_address(address: str, why: str) -> InstallFailed:
     return InstallFailed(
-        f"{address!r} is no address of a package index ({why}); set {INDEX_VARIABLE} or --nvidia-index to an http "
+        f"{address!r} is not the address of a package index ({why}); set {INDEX_VARIABLE} or --nvidia-index to an http "
         "address or a folder of wheels, or leave them out"
     )
 
@@ -263,4 +263,4 @@ def _reads(path: Path, beginning: str) -> bool:
 
 
 def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "it says nothing")[:200]
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no output")[:200]

@@ -16,7 +16,7 @@ from retouch.gpu_setup.pip import Environment
 from retouch.gpu_setup.record import GpuRecord, read_record, remove_record, write_record
 
 HOW_TO_GO_ON = (
-    "Run `make serve` or `retouch install-gpu` again to go on from here (pip keeps what it has downloaded); "
+    "Run `make serve` or `retouch install-gpu` again to continue from here (pip keeps what it has downloaded); "
     "`make serve CPU=1` or `retouch serve --device cpu` serves on the CPU meanwhile"
 )
 _OPEN_DEVICE = "from engines.cuda.api import open_cuda; print(open_cuda().device.name)"
@@ -118,7 +118,7 @@ class Installer:
             return False
         broken = bool(self.environment.ask(self.checks.onnxruntime)[1])
         if broken:
-            self.notify("the installation for the GPU was cut off: putting back the CPU's ONNX Runtime")
+            self.notify("the installation for the GPU was interrupted: restoring the CPU's ONNX Runtime")
             self._put_onnxruntime_back()
         remove_record(self.environment.folder)
         return broken

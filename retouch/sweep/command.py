@@ -90,7 +90,7 @@ def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         kept = session.write_rules(model, swept.rules)
         typer.echo(f"wrote the rules into {model}")
         if not kept:
-            typer.echo("its manifest has another owner or group now: see that the server can read it", err=True)
+            typer.echo("its manifest's owner or group has changed: check that the server can read it", err=True)
     if json_file:
         with session.report_write_errors(json_file):
             json_file.write_text(json.dumps(swept.report, indent=1) + "\n", "utf-8")

@@ -128,7 +128,7 @@ def find_sweepable(what: str, task: Task, size: SizeRule, request: SweepRequest)
         DataMissing: there are no pictures, or one is broken, or none is large enough for one of the sizes.
     """
     if task != "inpaint" or (isinstance(size, FixedSize) and (size.hole or size.fit == "resize")):
-        raise SweepImpossible(f"{what} has one way to work only: there is nothing to sweep")
+        raise SweepImpossible(f"{what} has only one strategy: there is nothing to sweep")
     paths = find_pictures(request.pictures, request.seed)
     framings = [(side, _is_square(side, size)) for side in request.sizes or default_sizes(size)]
     check_pictures(paths, framings, len(BANDS) * len(KINDS) * request.per_cell)

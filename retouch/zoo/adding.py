@@ -65,7 +65,7 @@ def find_row(name: str) -> Row:
     """
     rows = {row.name: row for row in published_models()}
     if name not in rows:
-        raise ZooError(f"no published model {name!r} is known; known are {', '.join(rows)}")
+        raise ZooError(f"no published model {name!r} is known; known models are {', '.join(rows)}")
     return rows[name]
 
 
@@ -127,7 +127,7 @@ def _check_request(request: AddRequest) -> None:
     try:
         TypeAdapter(Sha256).validate_python(request.sha256 or "0" * 64)
     except ValidationError as error:
-        raise FileRefused(f"--sha256 {request.sha256!r}: 64 digits of 0-9 and a-f are wanted") from error
+        raise FileRefused(f"--sha256 {request.sha256!r}: must be 64 hexadecimal digits") from error
     if row.sha256 is not None and request.sha256 not in {None, row.sha256}:
         raise FileRefused(f"--sha256 {request.sha256} is not that of the published file, {row.sha256}; leave it out")
 
@@ -136,7 +136,7 @@ def _downloaded(request: AddRequest, notify: Notify) -> Path:
     row, sha256 = request.row, request.row.sha256 or request.sha256
     target = request.downloads / row.name / row.file
     if target.is_file():
-        notify(f"taking {target}, which was downloaded before")
+        notify(f"using {target}, which was downloaded before")
         return target
     if row.url is None:
         raise ZooError(f"{row.name} cannot be downloaded by a program: {row.get_by_hand}, and give it with --file")
@@ -168,7 +168,7 @@ def _check_file(request: AddRequest, path: Path, digests: Mapping[str, str]) -> 
         if not mine:
             path.unlink(missing_ok=True)
         raise FileRefused(
-            f"{path}: its SHA-256 is {digests['sha256']}, wanted is {wanted}: another or a damaged file"
+            f"{path}: its SHA-256 is {digests['sha256']} instead of {wanted}: another or a damaged file"
             f"{'' if mine else '; it was removed'}"
         )
     if wanted is None and not request.trust:

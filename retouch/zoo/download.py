@@ -188,7 +188,7 @@ def _total_of_range(answer: httpx.Response, have: int) -> int:
     unit, _, rest = answer.headers.get("Content-Range", "").partition(" ")
     span, _, total = rest.partition("/")
     if unit != "bytes" or span.partition("-")[0] != str(have) or (size := _whole_number(total)) is None:
-        raise DownloadFailed(f"{answer.url.host}: continues at another place than it was asked for; run it again")
+        raise DownloadFailed(f"{answer.url.host}: continued at another offset than requested; run it again")
     return size
 
 

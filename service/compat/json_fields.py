@@ -95,7 +95,7 @@ class JsonFields(Mapping[str, msgspec.Raw]):
         """Return the file in a raw JSON value as `picture` does; `name` is the field's, for messages."""
         text = memoryview(raw)
         if bytes(text[:1]) != b'"':
-            raise InvalidRequest(f"`{name}` is no text; send the file in base64")
+            raise InvalidRequest(f"`{name}` is not a string; send the file in base64")
         text = memoryview(_converted(raw, str, name).encode()) if self._escaped else text[1:-1]
         data = _decoded(text[_start_of(bytes(text[:_DATA_URL_BYTES]), name) :], name)
         if not data:
@@ -147,7 +147,7 @@ def parse_fields(body: bytes | bytearray) -> JsonFields:
                 f"{place} has half of a surrogate pair, as of an emoji that was cut in two; send whole characters"
             ) from error
         why = str(error).removeprefix("JSON is malformed: ")[:200] if body else "it is empty"
-        raise InvalidRequest(f"the body is no JSON object: {why}; send one, in UTF-8") from error
+        raise InvalidRequest(f"the body is not a JSON object: {why}; send one, in UTF-8") from error
     return JsonFields(raws, escaped=b"\\" in body)
 
 

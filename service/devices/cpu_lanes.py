@@ -94,7 +94,7 @@ class LaneDevice(Device):
             return self._alone.launch(engine, samples)
         lane = next((lane for lane in range(engine.lanes) if lane not in self._in_use), None)
         if lane is None:
-            raise EngineFailed(f"all {engine.lanes} lanes are taken; collect one first")
+            raise EngineFailed(f"all {engine.lanes} lanes are in use; collect a batch first")
         feed = samples_to_inputs(engine.manifest, samples)
         into = [sample.into for sample in samples]
         ticket = LaneTicket(engine, lane, _row_size(samples[0]), into, self._clock())

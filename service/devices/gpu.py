@@ -100,7 +100,7 @@ class GpuDevice(Device):
         layout = lay_out_batch(engine.manifest, padded_batch_size(shape, max(1, engine.most_rows // shape.samples)))
         _require_fit(engine, layout.shape)
         if not self._free:
-            raise EngineFailed(f"all {self.depth} slots are on their way; collect one first")
+            raise EngineFailed(f"all {self.depth} slots are in use; collect a batch first")
         buffers = self._free.pop(0)
         try:
             self._reserve_buffers(buffers, engine, layout)

@@ -57,7 +57,7 @@ class PlanesKernel:
         """
         height, width, channels = pixels.shape
         if planes.shape != (channels, height, width):
-            raise ValueError(f"planes of {planes.shape} are not for pixels of {pixels.shape}")
+            raise ValueError(f"planes of shape {planes.shape} do not fit pixels of shape {pixels.shape}")
         pixels = np.ascontiguousarray(pixels, np.uint8)
         self._chosen(height * width).to_planes(reference(pixels), height * width, channels, reference(planes))
 
@@ -70,7 +70,7 @@ class PlanesKernel:
         *several, channels, height, width = planes.shape
         shape = (*several, height, width, channels)
         if into is not None and into.shape != shape:
-            raise ValueError(f"a tile of {into.shape} is not for planes of {planes.shape}")
+            raise ValueError(f"a tile of shape {into.shape} does not fit planes of shape {planes.shape}")
         planes = np.ascontiguousarray(planes, np.float32)
         tile = into if into is not None and into.flags.c_contiguous else np.empty(shape, np.uint8)
         library, count = self._chosen(height * width), height * width

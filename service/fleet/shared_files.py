@@ -73,7 +73,7 @@ class SharedOrders:
             self.objects.delete(_order_name(job_id))
         except OSError as error:
             _log.warning(
-                "a finished job's request is left in the bucket; it is tried again", job=job_id, error=str(error)
+                "a finished job's request could not be deleted from the bucket; retrying", job=job_id, error=str(error)
             )
 
 

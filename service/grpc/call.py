@@ -85,9 +85,9 @@ class RemoteCall:
         async with self.memory.arriving(self.client.id):
             message: Any = await self.context.read()
         if not isinstance(message, bytes):
-            raise InvalidRequest("no message came, or one that is too large")
+            raise InvalidRequest("no message was received, or it is too large")
         if max_bytes is not None and len(message) > max_bytes:
-            raise TooLarge(f"the message has {len(message)} bytes and this method takes {max_bytes}")
+            raise TooLarge(f"the message has {len(message)} bytes; this method accepts at most {max_bytes}")
         return message
 
     async def read_in_time(self, max_bytes: int) -> bytes:

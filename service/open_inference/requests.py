@@ -134,6 +134,6 @@ def check_requested_outputs(names: list[str], parameters: Mapping[str, Any], *, 
         InvalidRequest: an output is not `output`, or classification or shared memory is requested.
     """
     if names and names != [OUTPUT]:
-        raise InvalidRequest(f"the only output is {OUTPUT!r}")
+        raise InvalidRequest(f"request the output {OUTPUT!r}; it is the only one")
     if "shared_memory_region" in parameters or classes:
-        raise InvalidRequest("outputs are neither classified nor written to shared memory")
+        raise InvalidRequest("outputs: classification and shared memory are not supported; leave them out")

@@ -73,7 +73,7 @@ def refuse_shared_memory(name: str, parameters: Container[str]) -> None:
         InvalidRequest: the parameters name a shared-memory region.
     """
     if "shared_memory_region" in parameters:
-        raise InvalidRequest(f"input {name[:80]!r}: there is no shared memory; send the data")
+        raise InvalidRequest(f"input {name[:80]!r}: shared memory is not supported; send the data")
 
 
 def element_of(binary: memoryview, name: str) -> bytes:
@@ -129,5 +129,7 @@ def _picture_shape(shape: list[int], nbytes: int, name: str, max_pixels: int) ->
     if height * width > max_pixels:
         raise TooLarge(f"input {name[:80]!r} has over {max_pixels} pixels; send a smaller one", code="too_many_pixels")
     if math.prod((height, width, channels)) != nbytes:
-        raise InvalidRequest(f"input {name[:80]!r}: its shape wants {height * width * channels} bytes; {nbytes} came")
+        raise InvalidRequest(
+            f"input {name[:80]!r}: its shape needs {height * width * channels} bytes; {nbytes} were sent"
+        )
     return height, width, channels

@@ -33,19 +33,23 @@ class Arguments(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    min_replicas: int = Field(1, ge=1, description="replicas that there always are")
-    max_replicas: int = Field(1, ge=1, description="replicas that there may be; more than the least scales by itself")
-    gpus: float = Field(0.0, ge=0, description="of each replica; a fraction shares one, whole ones are its own")
-    cpus: float = Field(1.0, gt=0, description="of each replica, for Ray's bookkeeping")
+    min_replicas: int = Field(1, ge=1, description="minimum number of replicas")
+    max_replicas: int = Field(
+        1, ge=1, description="maximum number of replicas; Ray scales by load if it is above min_replicas"
+    )
+    gpus: float = Field(0.0, ge=0, description="GPUs of each replica; a fraction shares one GPU")
+    cpus: float = Field(1.0, gt=0, description="CPUs of each replica, for Ray's scheduling")
     queue_depth: float = Field(
         0.0, ge=0, description="samples that wait in a replica before another is added; 0 means a full batch"
     )
     upscale_delay_s: float = Field(10.0, ge=0, description="how long queues must be deep before a replica is added")
-    downscale_delay_s: float = Field(300.0, ge=0, description="how long they must be flat before one is removed")
+    downscale_delay_s: float = Field(
+        300.0, ge=0, description="how long queues must be short before a replica is removed"
+    )
     proxies: int = Field(1, ge=1, description="nodes with an HAProxy, each with the resource retouch_proxy")
     proxy_socket: str = Field("/run/haproxy/retouch.sock", description="HAProxy's socket for commands on those nodes")
     settings: dict[str, Any] = Field(
-        {}, description="the server's but for ports, as in a config file; RETOUCH_… of the node below"
+        {}, description="the server's settings without ports, as in a config file; they override RETOUCH_… of the node"
     )
 
 
@@ -87,13 +91,13 @@ def _check_addresses(settings: Mapping[str, Any]) -> None:
     for name in ("port", "grpc_port", "metrics_port"):
         if settings.get(name):
             raise SettingsInvalid(
-                f"settings: {name} cannot be chosen, as a node may have several replicas: leave it out, and each gets "
+                f"settings: {name} cannot be set, as a node may have several replicas: leave it out, and each gets "
                 "free ports (gRPC is not served behind HAProxy)"
             )
     if settings.get("host") in _EVERY_ADDRESS:
         raise SettingsInvalid(
-            f"settings: host {settings['host']} is no address at which the proxies can reach a replica: leave it out, "
-            "and each listens on its node's address"
+            f"settings: host {settings['host']} is not an address at which the proxies can reach a replica: leave it "
+            "out, and each listens on its node's address"
         )
 
 

@@ -76,7 +76,7 @@ class Registrar:
         while not self._stopped.wait(_POLL_INTERVAL_S):
             reason = self._try_to_update()
             if reason and reached:
-                _log.error("HAProxy cannot be reached; it is tried again", reason=reason)
+                _log.error("HAProxy cannot be reached; retrying", reason=reason)
             reached = not reason
 
     def _try_to_update(self) -> str:

@@ -130,4 +130,4 @@ def _try_to_report(report: Report, address: str) -> None:
     try:
         report(address, _REPORT_TIMEOUT_S)
     except Exception as error:
-        _log.warning("a proxy's registrar was not reached", reason=str(error).partition("\n")[0])
+        _log.warning("a proxy's registrar could not be reached", reason=str(error).partition("\n")[0])

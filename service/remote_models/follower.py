@@ -59,13 +59,13 @@ class Follower:
         except Exception as error:  # a bug: it is logged, and the next round tries again
             self._problem = error
             if self._failing_since is None:
-                _log.exception("a round of models failed")
+                _log.exception("comparing the models with the bucket failed; retrying")
         self._tell_state()
 
     def _tell_state(self) -> None:
         if self._problem is not None and self._failing_since is None:
             self._failing_since = self.clock()
-            _log.warning("models cannot be fetched; those that are here are served", error=str(self._problem))
+            _log.warning("models cannot be fetched; the local ones are served", error=str(self._problem))
         elif self._problem is None and self._failing_since is not None:
             _log.info("models can be fetched again", after_s=round(self.failing_s, 1))
             self._failing_since = None
@@ -75,7 +75,9 @@ class Follower:
         if self.bucket.unread is not None:
             self._problem = self.bucket.unread
         for key in sorted(key for key, version in there.items() if version is None):
-            self._warn_once(f"{key}: its files.json is damaged or cannot be read; if that stays, push another version")
+            self._warn_once(
+                f"{key}: its files.json is damaged or cannot be read; if this persists, push another version"
+            )
         installed = self.folder.installed()
         self._remove_withdrawn(there, installed)
         wanted = [version for version in there.values() if version and self._is_new(version, installed)]

@@ -155,7 +155,7 @@ async def _delete_old_results(settings: Settings, storage: Storage, store: Resul
         try:
             await asyncio.to_thread(retention.delete_excess)
         except (OSError, ServiceError) as error:
-            _log.warning("old results cannot be deleted; it is tried again", error=str(error))
+            _log.warning("old results cannot be deleted; retrying", error=str(error))
         await asyncio.sleep(_SWEEP_INTERVAL_S)
 
 
@@ -184,12 +184,12 @@ async def _flush_and_close_store(store: ResultStore, drain: Drain) -> None:
     await asyncio.to_thread(store.close)
     if left.spooled or left.unsure:
         _log.error(
-            "results not saved in time; the next start takes them up",
+            "results were not saved in time; the next start saves them",
             left=left.spooled + left.unsure,
             unsure=left.unsure,
             waited_s=round(time.monotonic() - began, 1),
             why=store.why_failing,
         )
     if left.lost:
-        _log.error("results that were promised are lost", lost=left.lost)
+        _log.error("promised results are lost", lost=left.lost)
     drain.unsaved = left.total

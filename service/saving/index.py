@@ -81,7 +81,7 @@ class ResultIndex:
             except NotReady as error:
                 with self._lock:
                     self._unwritten = {**taken, **self._unwritten}
-                _log.warning("results are not listed yet; it is tried again", error=str(error), results=len(taken))
+                _log.warning("results could not be indexed yet; retrying", error=str(error), results=len(taken))
 
     def bury(self, result_id: str, owner: str) -> bool:
         """Commit and sync the tombstone of a result; False if it was deleted before.

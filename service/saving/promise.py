@@ -44,7 +44,7 @@ class StorePromise:
             if wait_for_turn:
                 await asyncio.sleep(_POLL_INTERVAL_S)
                 continue
-            raise self._unavailable("the storage of results accepts nothing now")
+            raise self._unavailable("the storage of results is unavailable")
         self._attempts += 1
         try:
             yield
@@ -91,7 +91,7 @@ class StorePromise:
             except asyncio.TimeoutError:
                 raise self._unavailable(
                     "the result was computed, but the storage of results did not accept it in time; "
-                    "it is stored later, and nothing is promised"
+                    "it will be stored later, without a guarantee"
                 ) from None
         return self.clock() - began
 

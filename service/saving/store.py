@@ -127,9 +127,9 @@ class ResultStore:
                 self.index.announce(spooled.sidecar)
                 taken += 1
         except OSError as error:
-            _log.warning("the spool of a dead process cannot be read; it is tried again", error=str(error))
+            _log.warning("the spool of a dead process cannot be read; retrying", error=str(error))
         if taken:
-            _log.info("results of a dead process taken up", results=taken)
+            _log.info("results of a dead process recovered", results=taken)
         return taken
 
     def get(self, result_id: str) -> tuple[bytes, str] | None:

@@ -75,7 +75,7 @@ class Writers:
                 self._save_group(group)
             except Exception:  # noqa: PERF203 -- a bug; a dead thread would leave results unsaved, unnoticed
                 results = [waiting.id for waiting in group]
-                _log.exception("what follows a save failed; the thread goes on", results=results)
+                _log.exception("a step after a save failed; the thread continues", results=results)
 
     def _save_group(self, group: list[UnsavedResult]) -> None:
         try:
@@ -102,7 +102,7 @@ class Writers:
 
     def _remove_saved(self, group: list[UnsavedResult], lost: list[str]) -> None:
         if lost:
-            _log.error("results are lost: somebody deleted them from the spool", results=lost)
+            _log.error("results are lost: they were deleted from the spool", results=lost)
         with self._counting:
             failures, self._failures = self._failures, 0
             self._failing_since, self.why_failing = None, ""
@@ -123,7 +123,11 @@ class Writers:
         everyone, recoveries = self.backlog.all_unsaved(), self.backlog.recoveries
         self.observer.save_failed()
         if failures == 1:  # one line per streak, as a full disk fails thousands of times
-            _log.error("saving failed; the spool keeps results to try again", error=str(error), pending=len(everyone))
+            _log.error(
+                "saving failed; the spool keeps the results, and saving is retried",
+                error=str(error),
+                pending=len(everyone),
+            )
         self.trust.secure_copies(group, everyone)
         if self.finder.storage.shares_spool_disk and isinstance(error, OSError):
             self.disk.suspect_failure(max(waiting.size for waiting in group))

@@ -77,7 +77,7 @@ def add_gpu_gauges(registry: CollectorRegistry) -> bool:
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:  # no driver, or it does not answer
-        log.debug("no GPU gauges", reason=str(error))
+        log.debug("no GPU metrics", reason=str(error))
         return False
     registry.register(GpuGauges(nvml))
     return True

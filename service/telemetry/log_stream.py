@@ -65,7 +65,7 @@ class LogStream:
             complete = self._write_rest(descriptor)
             lost, self._lost = (self._lost, 0) if complete else (0, self._lost)
         if lost:
-            _log.warning("log lines were dropped, as nobody read them", lines=lost)
+            _log.warning("log lines were dropped, because standard error was not read", lines=lost)
 
     def _write_rest(self, descriptor: int) -> bool:
         """Write the rest of the last line; returns whether all of it was accepted."""

@@ -43,7 +43,7 @@ def check_collector(endpoint: str) -> None:
     """
     if endpoint and not _COLLECTOR.fullmatch(endpoint):
         shown = endpoint.rpartition("@")[2]
-        raise SettingsInvalid(f"otlp_endpoint: {shown!r} is no address of a collector; write http://HOST:4318")
+        raise SettingsInvalid(f"otlp_endpoint: {shown!r} is not the address of a collector; write http://HOST:4318")
 
 
 def check_tracing(settings: Settings) -> None:

@@ -76,8 +76,8 @@ def refuse_query(query_string: bytes) -> None:
     names = [name for name, _ in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True)]
     shown = ", ".join(f"`{name[:80]}`" for name in names[:_NAMES_SHOWN]) or "a query"
     raise InvalidOption(
-        f"{shown} came in the address; options are fields of the form: send them as multipart/form-data "
-        "(curl: -F format=png) and nothing behind the path"
+        f"{shown} in the URL: options are form fields; send them as multipart/form-data (curl: -F format=png), "
+        "without a query string"
     )
 
 
@@ -162,8 +162,8 @@ async def _read_url_form(request: Request, count_bytes: Callable[[int], None], m
         pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_PARTS)
     except ValueError as error:
         raise InvalidRequest(
-            f"the body is no URL-encoded form of at most {MAX_PARTS} fields: send name=value pairs in UTF-8, joined by "
-            "&, with every other character escaped as %XX"
+            f"the body is not a URL-encoded form of at most {MAX_PARTS} fields: send name=value pairs in UTF-8, joined "
+            "by &, with every other character escaped as %XX"
         ) from error
     form = Form({}, {})
     for name, text in pairs:
@@ -194,7 +194,7 @@ async def _next_piece(request: Request) -> tuple[bytes, bool]:
     """
     message = await request.receive()
     if message["type"] == "http.disconnect":
-        raise Cancelled("the client left before its body was complete")
+        raise Cancelled("the client disconnected before its body was complete")
     return message.get("body", b""), message.get("more_body", False)
 
 
@@ -242,5 +242,5 @@ def _add_part(form: Form, part: Part, files: Collection[str]) -> None:
         if part.file_name or part.size:  # a browser sends neither if no file was chosen
             form.files[name] = part.data
     else:
-        known = f"file parts are {', '.join(files)}" if files else "this call takes no files"
+        known = f"file parts are {', '.join(files)}" if files else "this endpoint takes no files"
         raise InvalidRequest(f"unexpected file part {name[:80]!r}; {known}")

@@ -36,17 +36,17 @@ def check_head(version: str, method: str, headers: Headers) -> None:
         InvalidRequest: another HTTP version, CONNECT, or an invalid `Host` or `Transfer-Encoding`.
     """
     if version not in ("1.0", "1.1"):
-        raise InvalidRequest(f"HTTP/{version} is not served; send HTTP/1.1")
+        raise InvalidRequest(f"HTTP/{version} is not supported; send HTTP/1.1")
     if method == "CONNECT":
-        raise InvalidRequest("CONNECT is not served: this is no proxy")
+        raise InvalidRequest("CONNECT is not supported: this server is not a proxy")
     hosts = [value for name, value in headers if name == b"host"]
     if len(hosts) > 1 or (not hosts and version == "1.1"):
-        raise InvalidRequest(f"{len(hosts)} Host fields; send exactly one")
+        raise InvalidRequest(f"{len(hosts)} Host headers; send exactly one")
     if hosts and not _HOST.fullmatch(hosts[0]):
-        raise InvalidRequest("the Host field is no host; send NAME or NAME:PORT")
+        raise InvalidRequest("the Host header is not a host; send NAME or NAME:PORT")
     codings = [value for name, value in headers if name == b"transfer-encoding"]
     if codings and (version == "1.0" or [coding.strip().lower() for coding in codings] != [b"chunked"]):
-        raise InvalidRequest("the only Transfer-Encoding that is served is 'chunked', with HTTP/1.1")
+        raise InvalidRequest("the only Transfer-Encoding that is supported is 'chunked', with HTTP/1.1")
 
 
 def head_without_upgrade(version: str, method: bytes, url: bytes, headers: Headers) -> bytes:

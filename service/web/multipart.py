@@ -130,7 +130,7 @@ class PartsReader:
         try:
             self._parser.close()  # type: ignore[no-untyped-call]
         except MultipartError as error:
-            raise InvalidRequest("the multipart body ends before its last boundary; send it whole") from error
+            raise InvalidRequest("the multipart body is truncated before its last boundary; send all of it") from error
         return self.parts
 
     def _read_pieces(self, pieces: list[tuple[bytes, bytes]]) -> None:

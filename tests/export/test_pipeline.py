@@ -277,6 +277,8 @@ def test_a_file_with_a_model_of_its_own_is_refused_by_name(request_, checkpoint,
     options = Pix2PixOptions(net="unet_128", norm="none", ngf=1)
     torch.save(make_net(Pix2Pix(), options).state_dict(), tmp_path / "zebra.pth")
     request = replace(request_, checkpoints=(checkpoint, tmp_path / "zebra.pth"))
-    with pytest.raises(LayoutMismatch, match=r"zebra\.pth is no part of the pconv in .*net\.pth, but a pix2pix"):
+    with pytest.raises(
+        LayoutMismatch, match=r"zebra\.pth is not part of the pconv in .*net\.pth, but a separate pix2pix"
+    ):
         export_model(request, _ignore)
     assert not _files(request.output)

@@ -101,7 +101,11 @@ def test_a_site_that_no_request_can_match_stops_the_start(tmp_path: Path, name: 
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("otlp_endpoint", "collector:4318", "'collector:4318' is no address of a collector; write http://HOST:4318"),
+        (
+            "otlp_endpoint",
+            "collector:4318",
+            "'collector:4318' is not the address of a collector; write http://HOST:4318",
+        ),
         ("inpaint_model", "My Model", "'My Model' is not a model name; use NAME or NAME/VERSION"),
         ("generate_model", "faces/new", "'faces/new' is not a model name"),
         ("s3_endpoint", "minio", "'minio' is not http"),

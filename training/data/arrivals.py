@@ -33,7 +33,7 @@ class ShardWatcher:
         deadline = time.monotonic() + patience_s
         while not (first := self._new_shards()):
             if time.monotonic() > deadline:
-                raise DataMissing(f"{data.path}: no shard came within {patience_s:g} s; is data.path right?")
+                raise DataMissing(f"{data.path}: no shard arrived within {patience_s:g} s; is data.path right?")
             time.sleep(0.2)
         self._first = first
 

@@ -23,7 +23,7 @@ class MaskFiles:
     def __init__(self, folder: Path, side: int, device: torch.device) -> None:
         squares = load_all(partial(_read_square, side=side), picture_files(folder))
         if not squares:
-            raise DataMissing(f"{folder}: holds no pictures of masks; is masks.folder right?")
+            raise DataMissing(f"{folder}: contains no pictures of masks; is masks.folder right?")
         self._masks = torch.from_numpy(np.stack(squares)).to(device)
 
     def draw(

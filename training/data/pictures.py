@@ -46,7 +46,7 @@ def load_pictures(data: DataConfig) -> list[Picture]:
         try:
             content = read()
         except OSError as error:
-            raise DataMissing(f"{name}: cannot be read ({error.strerror}); copy it again, or take it off") from error
+            raise DataMissing(f"{name}: cannot be read ({error.strerror}); copy it again, or remove it") from error
         return prepare(_decode_picture(content, name), data)
 
     pictures = load_all(decode, files, data.threads)
@@ -123,7 +123,7 @@ def _from_celeba(data: DataConfig) -> Iterator[Item]:
     lists = [data.path / "list_eval_partition.txt", data.path / "list_eval_partition.csv"]
     listed = next((path for path in lists if path.is_file()), None)
     if listed is None:
-        raise DataMissing(f"{lists[0]}: not there; CelebA's partition list belongs beside img_align_celeba")
+        raise DataMissing(f"{lists[0]}: does not exist; CelebA's partition list belongs beside img_align_celeba")
     for line in listed.read_text("utf-8").splitlines():
         name, _, part = line.replace(",", " ").partition(" ")
         if part.strip() == _SPLITS[data.split]:
@@ -135,7 +135,7 @@ def _from_celeba_hq(data: DataConfig) -> Iterator[Item]:
     """Yield CelebA-HQ-img/0.jpg … of CelebAMask-HQ, split like the CelebA pictures from which they were made."""
     listed = data.path / "CelebA-HQ-to-CelebA-mapping.txt"
     if not listed.is_file():
-        raise DataMissing(f"{listed}: not there; the mapping of CelebAMask-HQ belongs beside CelebA-HQ-img")
+        raise DataMissing(f"{listed}: does not exist; the mapping of CelebAMask-HQ belongs beside CelebA-HQ-img")
     for line in listed.read_text("utf-8").splitlines():
         fields = line.split()
         if len(fields) >= 2 and fields[0].isdigit() and int(fields[1]) in _CELEBA_NUMBERS[data.split]:

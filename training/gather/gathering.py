@@ -70,7 +70,7 @@ def gather(
         kept += _kept_pictures(source.name, files, recipe.jpeg_quality, (excluded, seen), counts[source.name])
         report(source.name, counts[source.name], broken)
     if not kept:
-        raise DataMissing(f"no picture is left of all sources, so {output} stays as it is; the counts say why")
+        raise DataMissing(f"no picture of any source passed, so {output} stays as it is; the counts give the reasons")
     # mix the sources, so that each shard is a sample of all of them
     Random(f"{recipe.seed} order").shuffle(kept)  # noqa: S311 -- not for security
     with TemporaryDirectory(prefix=".gather-", dir=output) as staging:

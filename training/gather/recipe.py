@@ -69,7 +69,7 @@ class Recipe(BaseModel):
     def _names_differ(cls, sources: tuple[Source, ...]) -> tuple[Source, ...]:
         """Refuse two sources with one name: the manifest counts by name, and pictures are named after their source."""
         if repeated := [name for name, count in Counter(source.name for source in sources).items() if count > 1]:
-            raise ValueError(f"several sources are called {', '.join(repeated)}; each needs a name of its own")
+            raise ValueError(f"several sources are called {', '.join(repeated)}; give each a different name")
         return sources
 
 

@@ -81,13 +81,15 @@ def _external_slice(tensor: TensorProto) -> tuple[str, _Slice]:
     facts = {entry.key: entry.value for entry in tensor.external_data}
     location, size = facts.get("location", ""), claimed_bytes(tensor)
     if not location or location in {".", ".."} or any(c in location for c in "/\\\0"):
-        raise GraphRefused(f"constant {tensor.name!r} lies in {location!r}; data is read from beside the graph only")
+        raise GraphRefused(
+            f"constant {tensor.name!r} is stored in {location!r}; data is read from beside the graph only"
+        )
     first, length = (
         _whole_number(facts.get(key, default)) for key, default in (("offset", "0"), ("length", str(size)))
     )
     if first is None or length != size:
         raise GraphRefused(
-            f"constant {tensor.name!r} claims {size} bytes, and its place is offset {facts.get('offset')}, "
+            f"constant {tensor.name!r} claims {size} bytes, and its position is offset {facts.get('offset')}, "
             f"length {facts.get('length')}"
         )
     return location, _Slice(first, size, tensor)

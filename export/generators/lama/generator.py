@@ -176,14 +176,14 @@ def _refuse_other_layouts(keys: State, downs: int) -> None:
     first = tuple(keys["model.1.ffc.convl2l.weight"].shape)
     if first[1:2] != (_INPUT_CHANNELS,):
         raise LayoutMismatch(
-            f"a LaMa net whose first layer has the shape {first}: it is to take {_INPUT_CHANNELS} channels"
+            f"a LaMa net whose first layer has the shape {first}: it must take {_INPUT_CHANNELS} channels"
         )
     last = 1 + downs
     splits = [number for number in range(1, 1 + last) if f"model.{number}.ffc.convl2g.weight" in keys]
     if splits != [last]:
         where = f"from model.{splits[0]} on" if splits else "nowhere"
         raise LayoutMismatch(
-            f"a LaMa net with global features {where}; they are to begin at its last halving, model.{last}"
+            f"a LaMa net with global features {where}; they must begin at its last halving, model.{last}"
         )
 
 

@@ -119,7 +119,7 @@ AUTOMATIC1111 = ForeignApi(
     error_body,
     {
         **NO_FIELD_FOR_IT,
-        **dict.fromkeys(("mask_empty", "mask_full"), "is another inpainting_mask_invert meant?"),
+        **dict.fromkeys(("mask_empty", "mask_full"), "check inpainting_mask_invert"),
         "model_required": "name one in override_settings.sd_model_checkpoint",
     },
     {"image": "init_images"},

@@ -122,8 +122,8 @@ IOPAINT = ForeignApi(
     error_body,
     {
         **NO_FIELD_FOR_IT,
-        "mask_full": "leave out what is to be kept: white is filled",
-        "model_required": "its operator can set one, as this API names none",
+        "mask_full": "make black what is to be kept: white is filled",
+        "model_required": "this API has no field for a model, so the server's operator must set a default",
     },
     idle_posts=frozenset({"/api/v1/model", "/api/v1/gen-info"}),
 )

@@ -77,9 +77,9 @@ class _Unpacker:
             try:
                 piece = self._packed.decompress(rest, _PIECE_BYTES)
             except zlib.error as error:
-                raise InvalidRequest(f"the compressed body is broken: {error}") from error
+                raise InvalidRequest(f"the compressed body is corrupt: {error}") from error
             if len(self._body) + len(piece) > self._intake.max_body_bytes:
-                raise TooLarge(f"the body unpacks to more than {self._intake.max_body_bytes / 2**20:.0f} MiB")
+                raise TooLarge(f"the body decompresses to more than {self._intake.max_body_bytes / 2**20:.0f} MiB")
             self._intake.count_bytes(len(piece))
             self._body += piece
             rest = self._packed.unconsumed_tail
@@ -91,4 +91,4 @@ class _Unpacker:
     def finish(self) -> None:
         """Check that the stream was complete."""
         if not self._packed.eof:
-            raise InvalidRequest("the compressed body ends before its end; send it whole")
+            raise InvalidRequest("the compressed body is truncated; send all of it")

@@ -21,7 +21,7 @@ def infer_request_of(head: bytearray, binary: memoryview, max_pixels: int) -> In
     for entry in fields.objects("inputs"):
         size = entry.nested("parameters").value("binary_data_size", int, -1)
         if size > len(binary):
-            raise InvalidRequest(f"an input announces {size} bytes of binary data and {len(binary)} are left")
+            raise InvalidRequest(f"an input declares {size} bytes of binary data, but only {len(binary)} follow")
         tensors.append(_tensor_of(entry, binary[:size] if size >= 0 else None, max_pixels))
         binary = binary[max(size, 0) :]
     if len(binary):

@@ -16,7 +16,7 @@ def check_alpha(header: Header) -> None:
     """
     if not header.alpha and not header.transparent:
         raise InvalidOption(
-            "there is no `mask`, and the image has no alpha channel to be one; send a mask", code="no_alpha"
+            "there is no `mask`, and the image has no alpha channel to use as one; send a mask", code="no_alpha"
         )
 
 

@@ -96,7 +96,7 @@ def _only(files: Sequence[Part], name: str) -> bytes:
     if len(files) > 1:
         raise InvalidRequest(f"{len(files)} files as `{name}`: this server edits one at a time", code="repeated_part")
     if not files[0].is_file:
-        raise InvalidRequest(f"`{name}` is a text; send the file itself, as URLs are never fetched")
+        raise InvalidRequest(f"`{name}` is a text field; send the file itself, as URLs are never fetched")
     if not files[0].size:
         raise InvalidRequest(f"`{name}` is empty", code="empty_part")
     return files[0].data
@@ -135,7 +135,7 @@ def _wants_links(fields: Mapping[str, str]) -> bool:
     """
     wanted = fields.get("response_format", "")
     if wanted not in ("", "b64_json", "url"):
-        raise InvalidOption("response_format: it is neither b64_json nor url")
+        raise InvalidOption("response_format: send b64_json or url")
     return wanted == "url"
 
 

@@ -72,7 +72,7 @@ class EngineServer:
             try:
                 await self._connect(connection)
             except OSError as error:
-                _log.warning("front end turned away", reason=str(error))
+                _log.warning("front end rejected", reason=str(error))
                 connection.close()
 
     async def announce_changes(self) -> None:
@@ -123,7 +123,7 @@ class EngineServer:
         self._offers.add_front_end(session.number)
         session.channel.send(self._offers.served_message())
         session.channel.send(Readiness(self._ready))
-        _log.info("front end taken in", front_end=hello.front_end, locked=locked)
+        _log.info("front end connected", front_end=hello.front_end, locked=locked)
 
     async def _renew_offers(self) -> None:
         async with self._renewing:

@@ -62,13 +62,13 @@ class Session:
         elif isinstance(message, RequestVersion):
             self.load_version(self, message)
         else:
-            _log.error("a front end sent what it should not", message=type(message).__name__)
+            _log.error("a front end sent an invalid message", message=type(message).__name__)
 
     def _submit(self, order: Submit) -> None:
         offered = self.offers.find(order.lease)
         try:
             if offered is None:
-                raise NotReady("the model is not loaded any more; try again", code="worker_lost")
+                raise NotReady("the model is no longer loaded; try again", code="worker_lost")
             layout = offered.layouts.of(order.height, order.width, order.samples)
             size = (order.height, order.width, order.samples)
             sample = self.memory.sample(order.offset, layout, size, locked=self.locked)
@@ -93,7 +93,7 @@ class Session:
         del self._entries[number]
         self.load.answered(flow)
         if reply.cancelled():
-            self.channel.send(Failed(number, "Withdrawn", "nobody waited for it"))
+            self.channel.send(Failed(number, "Withdrawn", "the request was cancelled"))
         elif (error := reply.exception()) is not None:
             self.channel.send(encode_error(number, error))
         else:

@@ -180,7 +180,7 @@ class RemoteBatcher:
             except NotReady as error:  # the process still runs, but has lost its device worker
                 if error.code != "worker_lost" or attempt == 2:
                     raise
-        raise NotReady("the engine was lost twice over this request", code="worker_lost")
+        raise NotReady("the engine process was lost twice while it computed this request", code="worker_lost")
 
     def wake_waiting(self) -> None:
         """Wake the samples that wait for an engine process; called when one connects, is lost or changes its models."""

@@ -122,7 +122,7 @@ class Launcher:
         if (
             still_s > self._settings.hang_timeout_s / 2
         ):  # the machine was suspended, so no process could send a heartbeat
-            _log.warning("the launcher stood still; processes get time to show life", for_s=round(still_s, 1))
+            _log.warning("the launcher was suspended; processes get time to send a heartbeat", for_s=round(still_s, 1))
             self._watching_since = now
         for child in self._children:
             if (status := child.reap(now)) is not None:
@@ -143,7 +143,11 @@ class Launcher:
             self._overdue = True
             running = [child for child in self._children if child.running]
             names, after_s = [child.name for child in running], round(waited_s, 1)
-            _log.error("processes have not ended; they write stacks and are killed", processes=names, after_s=after_s)
+            _log.error(
+                "processes did not exit in time; they write their stacks and are killed",
+                processes=names,
+                after_s=after_s,
+            )
             for child in running:
                 child.signal(signal.SIGUSR1)
         elif waited_s > allowed_s + _STACKS_S:

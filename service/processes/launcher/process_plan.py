@@ -69,13 +69,13 @@ def choose_processes(settings: Settings, host: HostFacts) -> Processes:
     """
     cores = host.cores
     if settings.workers != "auto":
-        return Processes(settings.workers, "as the setting workers says")
+        return Processes(settings.workers, "set by the setting workers")
     if not host.system.startswith("linux"):
         return Processes(0, "front ends need Linux")
     if not (device := _device_beside_cores(settings, host)):
         return Processes(0, "the engine computes on the CPU and needs the cores")
     if cores < 2:
-        return Processes(0, f"{device}, but there is one core only")
+        return Processes(0, f"{device}, but there is only one core")
     if cores < _MIN_CORES_FOR_SEVERAL:
         return Processes(1, f"{device}, and there are {cores:.0f} cores: one for HTTP and pictures")
     return Processes(min(int(cores), _MAX_AUTOMATIC_FRONT_ENDS), f"{device}: a front end for each of {cores:.0f} cores")
@@ -102,7 +102,7 @@ def unused_gpu(host: HostFacts) -> str:
     """Return why an allowed GPU cannot be used, and what to do; empty if it can be used, or if there is none."""
     if not any(host.gpus) or host.gpu_packages:
         return ""
-    return "its packages are not installed: `retouch install-gpu` installs them; --device cpu says that this is meant"
+    return "its packages are not installed: `retouch install-gpu` installs them; --device cpu avoids this warning"
 
 
 def divide_settings(settings: Settings, front_ends: int, cores: int) -> Settings:

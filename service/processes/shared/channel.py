@@ -122,9 +122,9 @@ def receive_greeting(connection: socket.socket) -> tuple[Hello, int]:
         hello = None
         reason = str(error)
     else:
-        reason = "no descriptor of slots came with it"
+        reason = "it carried no file descriptor of the slots' memory"
     if not isinstance(hello, Hello) or len(descriptors) != 1:
         for descriptor in descriptors:
             os.close(descriptor)
-        raise OSError(f"a front end did not greet as it should: {reason}")
+        raise OSError(f"invalid greeting of a front end: {reason}")
     return hello, descriptors[0]

@@ -66,7 +66,10 @@ class DiskState:
             self._failures += 1
             self._largest = max(self._largest, size)
         if first:  # one line per outage
-            _log.error("the disk takes no results: what must be saved is refused until it does", error=self._why)
+            _log.error(
+                "the disk does not accept results; requests that must be saved are refused until it does",
+                error=self._why,
+            )
         return self._refusal_error(self._why)
 
     def suspect_failure(self, size: int = 0) -> None:
@@ -104,7 +107,7 @@ class DiskState:
             self._why, self._largest = "", 0
         if not back:
             return False
-        _log.info("the disk takes results again", after_s=round(lasted_s, 1))
+        _log.info("the disk accepts results again", after_s=round(lasted_s, 1))
         return True
 
     def _refusal_error(self, why: str) -> NotReady:

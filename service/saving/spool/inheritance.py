@@ -53,7 +53,9 @@ class Inheritance:
             if found is not None:
                 yield result_id, found
             else:
-                _log.warning("a torn result was removed from the spool; it had not been promised", result=result_id)
+                _log.warning(
+                    "a partly written result, which was not promised, was removed from the spool", result=result_id
+                )
                 self._own.remove([result_id])
         if failed:
             raise failed[0]
@@ -95,7 +97,9 @@ class Inheritance:
             raise
         self._taken_over.extend(one for one in adopted if one not in damaged)
         if torn:
-            _log.warning("the end of a segment is torn, and was not promised, or damaged: it is left out", bytes=torn)
+            _log.warning(
+                "the end of a segment is incomplete, and was not promised, or damaged; it is skipped", bytes=torn
+            )
         self._cross_out_copies(segment, found, adopted, damaged)
         if not found:
             segment.path.unlink(missing_ok=True)

@@ -90,7 +90,11 @@ class OwnRecords:
                     mark_deleted(descriptor, record)
         except OSError as error:
             for record in records:
-                _log.warning("a saved result could not be crossed out", result=record.line.id, error=str(error))
+                _log.warning(
+                    "a saved result could not be marked as deleted in the spool",
+                    result=record.line.id,
+                    error=str(error),
+                )
         with self.lock:
             segment.valid_records -= len(records)
             done = segment.full and not segment.valid_records

@@ -160,7 +160,7 @@ def object_name(result_id: str, suffix: str) -> str:
         ValueError: the id is not a result id.
     """
     if not is_result_id(result_id):
-        raise ValueError(f"{result_id!r} is no result id: give 32 hexadecimal digits, as of uuid4().hex")
+        raise ValueError(f"{result_id!r} is not a result id: give 32 hexadecimal digits, such as uuid4().hex")
     return f"{result_id[:2]}/{result_id}{suffix}"
 
 

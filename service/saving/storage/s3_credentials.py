@@ -75,7 +75,8 @@ def shared_credentials(environ: Mapping[str, str], now: Callable[[], datetime]) 
         return SharedCredentials(path, profile, now)
     if named:
         raise SettingsInvalid(
-            f"AWS_SHARED_CREDENTIALS_FILE {path} {wrong}; mend it, or unset that for other credentials of this machine"
+            f"AWS_SHARED_CREDENTIALS_FILE {path} {wrong}; correct it, or unset the variable to use other "
+            "credentials of this machine"
         )
     return None
 
@@ -89,5 +90,5 @@ def _read(path: Path) -> configparser.ConfigParser:
     try:
         parser.read_string(read_regular(path, _MAX_BYTES).decode("utf-8"))
     except (configparser.Error, UnicodeDecodeError) as error:  # not chained: their messages quote the line
-        raise SettingsInvalid(f"{path} is no credentials file ({type(error).__name__})") from None
+        raise SettingsInvalid(f"{path} is not a credentials file ({type(error).__name__})") from None
     return parser

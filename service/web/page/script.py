@@ -69,7 +69,7 @@ def joined(folder: Path, entry: str) -> str:
     for path in order:
         for name in _DECLARED.findall(path.read_text("utf-8")):
             if name in declared:
-                raise ScriptInvalid(f"{name} is declared in {declared[name]} and in {path.name}; name one of them anew")
+                raise ScriptInvalid(f"{name} is declared in {declared[name]} and in {path.name}; rename one of them")
             declared[name] = path.name
     code = "".join(_bare(path, declared) for path in order)
     read = (name for name in _READ.findall(code) if not name.isupper())  # a class may have a field of that name
@@ -82,7 +82,7 @@ def _visit(path: Path, above: tuple[Path, ...], order: list[Path]) -> None:
     if path in order:
         return
     if not path.is_file():
-        raise ScriptInvalid(f"{path} is imported by {above[-1].name if above else 'nobody'}, but is not there")
+        raise ScriptInvalid(f"{path} is imported by {above[-1].name if above else 'the page'}, but does not exist")
     for found in _IMPORT.finditer(path.read_text("utf-8")):
         _visit((path.parent / found["path"]).resolve(), (*above, path), order)
     order.append(path)

@@ -227,7 +227,7 @@ def test_a_sweep_over_a_net_with_one_way_to_work_is_refused_before_the_export(tm
     (tmp_path / "pictures").mkdir()
     Image.new("RGB", (300, 300)).save(tmp_path / "pictures/a.png")
     result = run_smallest("--sweep", str(tmp_path / "pictures"), "--lpips-features", str(alexnet_features(tmp_path)))
-    assert "this net (generate) has one way to work only: there is nothing to sweep" in str(result.exception)
+    assert "this net (generate) has only one strategy: there is nothing to sweep" in str(result.exception)
     assert "writing" not in result.output
     assert not list((tmp_path / "models").iterdir())
 

@@ -78,7 +78,7 @@ def test_graph_of_one_size_in_0_to_255_needs_no_flag(bring, tmp_path):
     assert list(flags.values()) == ["image", "mask", "output", "nchw", "inside"]
     ranges = [made.manifest.options[name] for name in ("image-range", "mask-range", "mask-means", "output-range")]
     assert ranges == ["0..1", "0..1", "hole", "0..255"]
-    assert "the only reading" in " ".join(made.imported.found)
+    assert "the only interpretation" in " ".join(made.imported.found)
     assert made.manifest.licence == "CC0"
     assert made.manifest.parity.fill_levels == 1
     assert made.manifest.bf16_levels == pytest.approx(1 - 255 * max(one.max_abs for one in made.manifest.parity.cases))

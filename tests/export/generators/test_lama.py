@@ -187,7 +187,7 @@ def _renamed(pattern: str, name: str) -> dict[str, torch.Tensor]:
         (_renamed(r"model\.3\.ffc\.convl2g", "model.3.ffc.other"), r"global features nowhere"),
         (
             {**LaMaNet(TINY).state_dict(), "model.2.ffc.convl2g.weight": torch.zeros(1, 1, 3, 3)},
-            r"global features from model\.2 on; they are to begin at its last halving, model\.3",
+            r"global features from model\.2 on; they must begin at its last halving, model\.3",
         ),
         (
             {**LaMaNet(TINY).state_dict(), "model.1.ffc.convl2l.weight": torch.zeros(8, 5, 7, 7)},

@@ -118,7 +118,7 @@ def test_a_server_that_cuts_the_connection_is_one_line(pictures: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        pytest.param(["--rate", "5,fast"], "'5,fast' is no list of numbers", id="no number"),
+        pytest.param(["--rate", "5,fast"], "'5,fast' is not a list of numbers", id="no number"),
         pytest.param(["--rate", "0"], "must be positive", id="no rate"),
         pytest.param(["--concurrency", "1.5"], "whole ones for clients", id="half a client"),
         pytest.param(["--endpoint", "inpaint"], "inpaint needs --mask", id="no mask"),

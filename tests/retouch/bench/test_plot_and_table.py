@@ -44,8 +44,8 @@ def test_only_failed_runs_have_no_table_of_stages() -> None:
 
 
 def test_a_late_driver_is_pointed_out() -> None:
-    assert "the driver was" in printed(report("open", 5, 0.1, lag_s=0.05))
-    assert "the driver was" not in printed(report("open", 5, 0.1))
+    assert "the load generator was" in printed(report("open", 5, 0.1, lag_s=0.05))
+    assert "the load generator was" not in printed(report("open", 5, 0.1))
 
 
 def test_the_plot_has_a_row_for_each_kind_of_loop(tmp_path: Path) -> None:

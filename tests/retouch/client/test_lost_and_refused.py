@@ -138,7 +138,7 @@ def test_a_redirect_is_not_followed_because_the_key_is_for_this_server_alone(ask
     with pytest.raises(Refused, match="307") as refused:
         ask(server.url, "translate", b"image", client={"api_key": "rtk_1"})
     assert refused.value.status == 307
-    assert "the server redirects to /elsewhere; give the address that it names" in str(refused.value)
+    assert "the server redirects to /elsewhere; redirects are not followed" in str(refused.value)
     assert server.header("X-API-Key") == ["rtk_1"]
 
 

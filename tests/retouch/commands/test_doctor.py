@@ -134,7 +134,7 @@ def test_version_that_the_settings_name_is_the_one_that_must_work(settings, mode
 def test_models_folder_that_is_not_there_is_told_apart_from_one_without_the_model(settings, models):
     elsewhere = models / "misspelt"
     found = diagnose(settings.model_copy(update={"models_dir": elsewhere}), HostSources())
-    said = f"no photos in {elsewhere}; that is no folder: name another with --models-dir"
+    said = f"no photos in {elsewhere}; it is not a folder: name another with --models-dir"
     assert (found.ok, check(found, "inpaint model").detail) == (False, said)
 
 

@@ -100,13 +100,13 @@ def test_what_failed_is_made_later_without_the_others(contract, pictures: Path) 
     contract.unwelcome = b""
     refused = run(*command)
     assert (refused.exit_code, len(contract.asked)) == (1, 3)
-    assert "already there; add --missing, to make the others alone, --overwrite" in refused.output
+    assert "exist already; add --missing to make only the others, --overwrite" in refused.output
     assert "leave one out" in " ".join(run(*command, "--missing", "--overwrite").output.replace("│", " ").split())
     made = run(*command, "--missing")
     assert made.output.startswith(f"{pictures}/out/b.png (photos/1 on fake")
     assert [asked["image"] for asked in contract.asked[3:]] == [b"images/b.jpg"]
     nothing = run(*command, "--missing")
-    assert (nothing.exit_code, nothing.output) == (0, "nothing is missing: all 3 results are there already\n")
+    assert (nothing.exit_code, nothing.output) == (0, "nothing to do: all 3 results exist already\n")
     assert json.loads(run(*command, "--missing", "--json").output)["files"] == []
 
 
@@ -203,7 +203,7 @@ def test_a_server_and_models_of_ones_own_exclude_each_other(contract, pictures: 
 def test_repeating_requests_is_for_a_server(pictures: Path) -> None:
     result = run("translate", pictures / "images/a.png", "-o", pictures / "o.png", "--retries", 0)
     assert result.exit_code == 2
-    assert "add --url, or leave out --retries" in " ".join(result.stderr.replace("│", " ").split())
+    assert "--retries is for requests to a server: add --url" in " ".join(result.stderr.replace("│", " ").split())
 
 
 def test_a_plan_that_cannot_work_is_one_line_and_exit_1(pictures: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_server_that_keeps_samples_back_is_reported(contract, pictures: Path) 
     image, mask = pictures / "images/a.png", pictures / "masks/a.png"
     result = run("inpaint", image, mask, "-o", pictures / "o.png", "--url", contract.url, "--samples", 3)
     assert result.exit_code == 1
-    assert "2 pictures came back, 3 were asked for" in result.stderr
+    assert "2 pictures were returned, but 3 were requested" in result.stderr
     assert not list(pictures.glob("o*.png"))
 
 

@@ -47,7 +47,7 @@ def test_a_slash_at_its_end_makes_the_output_a_folder_that_is_not_there_yet(pict
     assert job.out == pictures / "new/b.webp"
     [job] = generation_jobs(f"{pictures}/new/", None, 1, overwrite=False)
     assert job.out == pictures / "new/generated.png"
-    with pytest.raises(FilesInvalid, match=r"images/a\.png is to be a folder, and is a file"):
+    with pytest.raises(FilesInvalid, match=r"images/a\.png is a file, but the results need a folder"):
         fill_jobs(pictures / "images/b.jpg", None, f"{pictures}/images/a.png/", None, overwrite=True)
 
 
@@ -112,7 +112,7 @@ def test_a_link_that_leads_nowhere_is_a_picture_that_fails_and_none_that_is_left
         pytest.param("images/a.png", "gone", "o.png", None, "gone does not exist", id="no mask"),
         pytest.param("images/a.png", None, "o.tiff", None, r"o\.tiff does not end in .*--format", id="unknown suffix"),
         pytest.param("images/a.png", None, "o.png", "jpeg", "make them agree", id="format and suffix differ"),
-        pytest.param("images", None, "images/a.png", None, "name a folder", id="folder into a file"),
+        pytest.param("images", None, "images/a.png", None, "need a folder", id="folder into a file"),
         pytest.param("empty", None, "o", None, "no images in", id="empty folder"),
         pytest.param("images", "empty", "o", None, "no mask of the same name .*a.png, .*b.jpg", id="masks missing"),
         pytest.param("images", "twins", "o", None, "masks of the same name in .*: a", id="ambiguous masks"),

@@ -190,7 +190,7 @@ def test_a_server_that_speaks_something_else_is_no_index():
 
 @pytest.mark.parametrize("address", ["nonsense://", "http://host:port", "http://[::1", "http://a b/"])
 def test_what_is_no_address_is_an_error_that_names_the_setting(address):
-    with pytest.raises(InstallFailed, match=r"no address of a package index .*RETOUCH_NVIDIA_INDEX"):
+    with pytest.raises(InstallFailed, match=r"not the address of a package index .*RETOUCH_NVIDIA_INDEX"):
         index_answers(address)
 
 

@@ -226,7 +226,7 @@ def test_command_takes_a_file_only_with_the_digest_of_the_table(tmp_path):
         app, ["models", "add", "lama-onnx", "--accept-licence", "--file", str(tmp_path / "mine.onnx"), "--trust"]
     )
     assert result.exit_code == 1
-    assert f"its SHA-256 is {hashlib.sha256(b'mine').hexdigest()}, wanted is 1faef5301d78" in result.stderr
+    assert f"its SHA-256 is {hashlib.sha256(b'mine').hexdigest()} instead of 1faef5301d78" in result.stderr
 
 
 def test_list_has_every_row():

@@ -34,7 +34,7 @@ def test_a_full_mask_through_iopaint_is_refused_with_what_its_masks_mean(
 ) -> None:
     refused = client.post(IOPAINT.path, json={"image": in_base64(photo), "mask": in_base64(WHITE)})
     assert (refused.status_code, refused.json()["code"]) == (422, "mask_full")
-    assert refused.json()["errors"] == f"{FULL}; leave out what is to be kept: white is filled"
+    assert refused.json()["errors"] == f"{FULL}; make black what is to be kept: white is filled"
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_mask_of_one_colour_through_img2img_is_refused_with_the_field_that_inv
     refused = client.post(IMG2IMG.path, json=body)
     assert (refused.status_code, refused.json()["code"]) == (422, code)
     what = {"mask_full": FULL, "mask_empty": EMPTY}[code]
-    assert refused.json()["detail"] == f"{what}; is another inpainting_mask_invert meant?"
+    assert refused.json()["detail"] == f"{what}; check inpainting_mask_invert"
 
 
 def test_a_mask_of_zeros_and_ones_is_explained_everywhere(
@@ -89,7 +89,7 @@ def test_a_picture_too_large_for_a_format_is_refused_with_the_field_of_openais_a
     ("good", "advice"),
     [
         (EDIT, "name a `model`"),
-        (IOPAINT, "its operator can set one, as this API names none"),
+        (IOPAINT, "this API has no field for a model, so the server's operator must set a default"),
         (IMG2IMG, "name one in override_settings.sd_model_checkpoint"),
     ],
     ids=lambda value: getattr(value, "api", ""),

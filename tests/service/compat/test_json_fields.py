@@ -56,7 +56,7 @@ def test_escapes_are_counted_as_copies() -> None:
     ids=["empty", "a list", "a byte order mark", "cut off"],
 )
 def test_a_body_that_is_no_object_is_refused_with_the_reason_and_what_to_send(body: bytes, why: str) -> None:
-    with pytest.raises(InvalidRequest, match=f"^the body is no JSON object: {why}; send one, in UTF-8$"):
+    with pytest.raises(InvalidRequest, match=f"^the body is not a JSON object: {why}; send one, in UTF-8$"):
         parse_fields(body)
 
 

@@ -40,7 +40,7 @@ def test_more_batches_than_slots_are_refused(gpu: Gpu, fake_manifest: MakeManife
     engine = gpu.engine(manifests(fake_manifest)["translate"])
     samples = random_samples(engine.manifest, np.random.default_rng(9), 1)
     tickets = [gpu.device.launch(engine, samples) for _ in range(gpu.device.depth)]
-    with pytest.raises(EngineFailed, match="collect one first"):
+    with pytest.raises(EngineFailed, match="collect a batch first"):
         gpu.device.launch(engine, samples)
     for ticket in tickets:
         gpu.device.collect(ticket)

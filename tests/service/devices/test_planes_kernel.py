@@ -89,7 +89,7 @@ def test_several_results_of_a_row_are_converted_together(kernel: PlanesKernel) -
 
 
 def test_arrays_of_another_shape_are_refused_before_they_are_written_to(kernel: PlanesKernel) -> None:
-    with pytest.raises(ValueError, match="not for planes"):
+    with pytest.raises(ValueError, match="does not fit planes"):
         kernel.to_tile(np.zeros((3, 8, 8), np.float32), np.zeros((8, 7, 3), np.uint8))
-    with pytest.raises(ValueError, match="not for pixels"):
+    with pytest.raises(ValueError, match="do not fit pixels"):
         kernel.to_planes(np.zeros((8, 8, 3), np.uint8), np.zeros((3, 8, 7), np.float32))

@@ -84,4 +84,4 @@ def test_while_the_bucket_is_away_nothing_is_kept_and_that_is_said(bucket: Bucke
         assert refused.value.code == "storage_unavailable"
     with capture_logs() as logs:
         orders.drop(JOB)
-    assert "left in the bucket" in logs[0]["event"]
+    assert "could not be deleted from the bucket" in logs[0]["event"]

@@ -65,7 +65,7 @@ def test_a_process_goes_on_while_nobody_reads_what_it_logs() -> None:
     lines = [json.loads(line) for line in logged.splitlines()]
     *written, last, dropped = lines
     assert last["event"] == "the last line"
-    assert dropped["event"] == "log lines were dropped, as nobody read them"
+    assert dropped["event"] == "log lines were dropped, because standard error was not read"
     assert len(written) + dropped["lines"] == 4000
 
 

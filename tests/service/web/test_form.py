@@ -126,7 +126,7 @@ def test_options_in_the_address_are_refused_and_not_passed_over(
         response = client.post(path, files=files)
         assert client.post("/v1/inpaint?", files=files).status_code == 200
     assert (response.status_code, response.json()["code"]) == (422, "invalid_option")
-    assert response.json()["detail"].startswith(f"{named} came in the address; options are fields of the form")
+    assert response.json()["detail"].startswith(f"{named} in the URL: options are form fields")
 
 
 def test_the_values_of_a_query_are_not_repeated(server: Running, files: dict[str, Any]) -> None:

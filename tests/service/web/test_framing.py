@@ -256,7 +256,7 @@ def test_an_ordinary_host_passes(host: bytes) -> None:
 def test_a_missing_or_repeated_host_is_400_and_says_so(port: int, fields: bytes) -> None:
     replies = talk(port, b"GET /whole HTTP/1.1\r\n" + fields + b"\r\n")
     assert (replies.statuses, replies.closed) == ([400], True)
-    assert b"Host fields; send exactly one" in replies.received
+    assert b"Host headers; send exactly one" in replies.received
 
 
 def test_a_head_loses_its_upgrade_and_nothing_else() -> None:

@@ -156,7 +156,7 @@ def test_a_run_that_cannot_be_written_leaves_the_files_of_the_one_before(gathere
 
 def test_a_run_that_keeps_no_picture_leaves_the_files_of_the_one_before(gathered, tmp_path):
     before = _files(tmp_path / "out")
-    with pytest.raises(DataMissing, match="no picture is left"):
+    with pytest.raises(DataMissing, match="no picture of any source passed"):
         gather(gathered, tmp_path, tmp_path / "out", held_out=[tmp_path / "first", tmp_path / "second"])
     assert _files(tmp_path / "out") == before
 

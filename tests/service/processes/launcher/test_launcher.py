@@ -120,7 +120,7 @@ async def test_processes_that_stood_still_with_the_whole_machine_are_not_killed(
         process.resume()
         await asyncio.sleep(0.3)
     await asyncio.to_thread(
-        wait_until, lambda: server.lines("the launcher stood still; processes get time to show life")
+        wait_until, lambda: server.lines("the launcher was suspended; processes get time to send a heartbeat")
     )
     await asyncio.sleep(1)
     assert server.lines("process ended") == []

@@ -106,7 +106,7 @@ async def test_processes_that_do_not_end_are_named_write_their_stacks_and_are_ki
     os.kill(server.pid("front_end-0"), signal.SIGSTOP)  # the engine process must wait for it
     server.launcher.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(server.launcher.wait, 60) == 1
-    (line,) = server.lines("processes have not ended; they write stacks and are killed")
+    (line,) = server.lines("processes did not exit in time; they write their stacks and are killed")
     assert 1.1 <= float(str(line["after_s"])) < 20
     assert line["processes"] == ["engine-0", "front_end-0"]
     assert "in _run_engine_process" in server.log

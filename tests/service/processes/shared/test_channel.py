@@ -78,5 +78,5 @@ def test_a_stranger_is_turned_away(listener: socket.socket, short_folder: Path, 
         stranger.sendall(greeting)
         stranger.shutdown(socket.SHUT_WR)
         connection, _ = listener.accept()
-        with connection, pytest.raises(OSError, match="did not greet"):
+        with connection, pytest.raises(OSError, match="invalid greeting"):
             receive_greeting(connection)

@@ -157,7 +157,7 @@ def test_a_credentials_file_that_is_damaged_later_fails_a_save_and_is_not_repeat
         ObjectLocation("s3://results", "http://127.0.0.1:1"), {"AWS_SHARED_CREDENTIALS_FILE": str(path)}
     )
     path.write_text("aws_secret_access_key = hush\n")
-    with pytest.raises(OSError, match="no credentials file") as failed:
+    with pytest.raises(OSError, match="not a credentials file") as failed:
         storage.write(BODY, SIDECAR)
     assert "hush" not in str(failed.value)
 

@@ -83,6 +83,6 @@ def test_a_file_that_was_named_and_has_no_keys_stops_the_start(
 def test_a_damaged_file_is_named_and_nothing_in_it_is_repeated(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "credentials"
     path.write_bytes(content)
-    with pytest.raises(SettingsInvalid, match=f"{path} is no credentials file") as refused:
+    with pytest.raises(SettingsInvalid, match=f"{path} is not a credentials file") as refused:
         shared_credentials({"AWS_SHARED_CREDENTIALS_FILE": str(path)}, lambda: NOON)
     assert "hush" not in "".join(traceback.format_exception(refused.value))

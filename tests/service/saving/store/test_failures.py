@@ -41,7 +41,9 @@ def test_a_failing_disk_delays_results_and_loses_none(files: SlowFiles) -> None:
         assert store.get(f"{2:032x}") == (b"image", "image/png")
         with pytest.raises(Overloaded):
             store.reserve(5)
-        assert [line["event"] for line in lines] == ["saving failed; the spool keeps results to try again"]
+        assert [line["event"] for line in lines] == [
+            "saving failed; the spool keeps the results, and saving is retried"
+        ]
         assert "No space left" in lines[0]["error"]
 
         files.error = None
@@ -154,5 +156,5 @@ def test_a_bug_in_what_is_told_of_a_save_ends_no_writer(files: SlowFiles) -> Non
         for number in (1, 2):
             put(store, result(number))
             assert store.flush(20) == 0
-    told = [line for line in lines if line["event"] == "what follows a save failed; the thread goes on"]
+    told = [line for line in lines if line["event"] == "a step after a save failed; the thread continues"]
     assert [line["results"] for line in told] == [[f"{1:032x}"], [f"{2:032x}"]]
