@@ -43,7 +43,7 @@ class PatchJudgeConfig(DiscriminatorConfig):
 
     rate: float = Field(1.0, gt=0, description="its learning rate, as a fraction of the generator's")
     widths: tuple[int, int] = Field((32, 64), description="channels at 1/1 and 1/2")
-    least_told: float = Field(
+    min_accuracy: float = Field(
         _CHANCE,
         ge=0,
         le=1,
@@ -164,6 +164,8 @@ class FillConfig(FitConfig):
             raise ValueError(
                 "stop_after needs data.validation and VGG16's distance on it: set it and shares.perceptual"
             )
-        if self.patches and self.patches.least_told > _CHANCE and not self.judge.alone:
-            raise ValueError("patches.least_told is measured while judge.alone lasts: set judge.alone, or leave it out")
+        if self.patches and self.patches.min_accuracy > _CHANCE and not self.judge.alone:
+            raise ValueError(
+                "patches.min_accuracy is measured while judge.alone lasts: set judge.alone, or leave it out"
+            )
         return self

@@ -141,23 +141,23 @@ class _Run:
     def steps(self, journal: Journal, over: Callable[[], bool], clock: Callable[[], float]) -> tuple[int, bool]:
         """Run steps; returns the number of the next step, and whether the run is complete."""
         phase_index, pictures, number = self._measure_start(journal), 0, self.first
-        place: StepPosition[Any] | None = self.pace.place(number)  # starts the clock of a timed run
+        position: StepPosition[Any] | None = self.pace.position(number)  # starts the clock of a timed run
         since = clock()
-        while place is not None:
-            if place.index != phase_index:
-                phase_index = place.index
-                self.trainee.begin_phase(place.phase)
-            figures = self._run_step(number, place)
-            number, pictures = number + 1, pictures + place.phase.batch
-            following = self.pace.place(number)
+        while position is not None:
+            if position.index != phase_index:
+                phase_index = position.index
+                self.trainee.begin_phase(position.phase)
+            figures = self._run_step(number, position)
+            number, pictures = number + 1, pictures + position.phase.batch
+            following = self.pace.position(number)
             logged = number % self.config.log_every == 0 or following is None
             if logged:
-                values = self._read_figures(number, figures) | {"learning_rate": place.learning_rate}
+                values = self._read_figures(number, figures) | {"learning_rate": position.learning_rate}
                 speed, since, pictures = pictures / max(clock() - since, 1e-9), clock(), 0
                 journal.record(number, values | {"images_per_s": speed})
-            shown = self._save_when_due(number, place, following, journal)
-            place = following
-            if place is not None and self._is_over(over, number, logged=logged, shown=shown):
+            shown = self._save_when_due(number, position, following, journal)
+            position = following
+            if position is not None and self._is_over(over, number, logged=logged, shown=shown):
                 return number, False
         return number, True
 
@@ -174,11 +174,11 @@ class _Run:
             journal.record(0, figures)
         return 0
 
-    def _run_step(self, number: int, place: StepPosition[Any]) -> dict[str, Tensor]:
+    def _run_step(self, number: int, position: StepPosition[Any]) -> dict[str, Tensor]:
         """Run one step; seeds torch's own generators, which dropout uses, for each step and process."""
         stream = number * self.runtime.world + self.runtime.rank
         torch.manual_seed(derived_seed(self.config.seed, stream, Purpose.DROPOUT))
-        return self.trainee.step(number, place)
+        return self.trainee.step(number, position)
 
     def _is_over(self, over: Callable[[], bool], done: int, *, logged: bool, shown: bool) -> bool:
         """Return whether to end the run: its time is over, or it does not improve. Synchronises the processes."""
@@ -200,10 +200,10 @@ class _Run:
         return values
 
     def _save_when_due(
-        self, done: int, place: StepPosition[Any], following: StepPosition[Any] | None, journal: Journal
+        self, done: int, position: StepPosition[Any], following: StepPosition[Any] | None, journal: Journal
     ) -> bool:
         """Write the sheet, figures, checkpoint and generator that are due; returns whether the sheet was."""
-        ends_phase = following is None or following.index != place.index
+        ends_phase = following is None or following.index != position.index
         if shown := ends_phase or done % self.config.sheet_every == 0:
             self._finite_state(done)
         if self.runtime.is_leader and shown:
@@ -213,7 +213,7 @@ class _Run:
         if following is not None and done % self.config.checkpoint_every == 0:
             self.save(done)
         if following is not None and ends_phase and self.runtime.is_leader:
-            name = f"generator-phase{place.index}"
+            name = f"generator-phase{position.index}"
             save_generator(self.config.output, name, self.trainee.generator_state(), half=self.config.half_weights)
         return shown
 

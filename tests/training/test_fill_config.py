@@ -32,7 +32,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a stop without a distance": ({"stop_after": 5, "initial": "a.pth"}, "stop_after needs data.validation and VGG16"),
     "a bar that nothing is measured for": (
-        {"shares": {"perceptual": 0, "patches": 1}, "patches": {"least_told": 0.51}},
+        {"shares": {"perceptual": 0, "patches": 1}, "patches": {"min_accuracy": 0.51}},
         "set judge.alone, or leave it out",
     ),
     "room for shards that never come": ({"capacity_gb": 1.0}, "capacity_gb is for data.layout shards"),

@@ -34,12 +34,12 @@ def test_a_run_with_a_reason_to_stop_is_saved_and_says_it(
         initial=start(tmp_path, fill_config()),
         judge=fill_config().judge.model_dump() | {"alone": 1},
         shares={"perceptual": 0.0, "patches": 0.5},
-        patches={"widths": [4, 4], "least_told": 1.0},
+        patches={"widths": [4, 4], "min_accuracy": 1.0},
     )
     for _ in range(2):  # resumed, it ends again
         found = run(config)
         assert (found.finished, found.total) == (False, 4)
-        assert "least_told" in str(found.reason)
+        assert "min_accuracy" in str(found.reason)
         assert found.generator.exists()
     assert found.step == 3
     steps = [json.loads(line)["step"] for line in (config.output / "log.jsonl").read_text().splitlines()]

@@ -17,7 +17,7 @@ class CropPositions:
 
     picture: Tensor
     """N, int64: indices of the pictures."""
-    place: Tensor
+    offset: Tensor
     """N×2, in [0, 1): first row and column of the crop, as a fraction of the range of possible positions."""
     mirrored: Tensor
     """N, bool: whether the crop is mirrored left to right."""
@@ -27,7 +27,7 @@ class CropPositions:
     def samples_between(self, first: int, last: int) -> CropPositions:
         """Return samples first … last - 1, one process's part of the batch."""
         span = None if self.span is None else self.span[first:last]
-        return CropPositions(self.picture[first:last], self.place[first:last], self.mirrored[first:last], span)
+        return CropPositions(self.picture[first:last], self.offset[first:last], self.mirrored[first:last], span)
 
 
 def picture_numbers(count: int, samples_before: int, batch: int, seed: int, device: torch.device) -> Tensor:
@@ -47,15 +47,15 @@ def picture_numbers(count: int, samples_before: int, batch: int, seed: int, devi
 def draw_crops(data: DataConfig, picture: Tensor, generator: torch.Generator) -> CropPositions:
     """Draw a random crop for each index in `picture` (N, int64), scaled and mirrored as configured."""
     count, device = len(picture), picture.device
-    place = torch.rand(count, 2, generator=generator, device=device)
+    offset = torch.rand(count, 2, generator=generator, device=device)
     coin, stretch = torch.rand(2, count, generator=generator, device=device)
     low, high = data.scale
     span = None if low == high == 1 else low + (high - low) * stretch
-    return CropPositions(picture, place, (coin < 0.5) & data.flip, span)
+    return CropPositions(picture, offset, (coin < 0.5) & data.flip, span)
 
 
 def centre_crops(first: int, last: int, device: torch.device) -> CropPositions:
     """Return the centre crops of pictures first … last - 1."""
     picture = torch.arange(first, last, device=device)
-    place = torch.full((last - first, 2), 0.5, device=device)
-    return CropPositions(picture, place, torch.zeros(last - first, dtype=torch.bool, device=device), None)
+    offset = torch.full((last - first, 2), 0.5, device=device)
+    return CropPositions(picture, offset, torch.zeros(last - first, dtype=torch.bool, device=device), None)

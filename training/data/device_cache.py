@@ -95,11 +95,11 @@ class PictureCache:
         steps = torch.arange(side, device=self.device)
         across = torch.where(cuts.mirrored[:, None], side - 1 - steps, steps)
         if cuts.span is None:
-            first = (cuts.place * (sizes - side + 1)).long()
+            first = (cuts.offset * (sizes - side + 1)).long()
             values = self._pixels_at(starts, sizes, first[:, :1] + steps, first[:, 1:] + across).float()
         else:
             span = cuts.span.minimum((sizes.amin(1) - 1) / (side - 1))[:, None]
-            begin = cuts.place * (sizes - 1 - span * (side - 1))
+            begin = cuts.offset * (sizes - 1 - span * (side - 1))
             values = self._interpolate(starts, sizes, begin[:, :1] + span * steps, begin[:, 1:] + span * across)
         return (values / 255).permute(0, 3, 1, 2)
 

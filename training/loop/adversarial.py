@@ -39,13 +39,13 @@ class AdversarialTrainee(Trainee[PhaseT]):
         """Return the update of all nets in a phase, its losses compiled if configured."""
 
     @abstractmethod
-    def batch(self, number: int, place: StepPosition[PhaseT]) -> tuple[Tensor, ...]:
+    def batch(self, number: int, position: StepPosition[PhaseT]) -> tuple[Tensor, ...]:
         """Return this process's part of a step's batch, which the update takes."""
 
-    def step(self, number: int, place: StepPosition[PhaseT]) -> dict[str, Tensor]:
+    def step(self, number: int, position: StepPosition[PhaseT]) -> dict[str, Tensor]:
         if self._update is None:
             raise RuntimeError("begin_phase comes before step")
-        terms = self._update(place.learning_rate, *self.batch(number, place))
+        terms = self._update(position.learning_rate, *self.batch(number, position))
         self._average.update()
         return terms
 

@@ -37,7 +37,7 @@ _CHANGEABLE_OPTIONS: dict[str, Any] = {
     "capacity_gb": True,
     "cuda_graphs": True,
     "stop_after": True,
-    "patches": {"least_told"},
+    "patches": {"min_accuracy"},
     "phase": {"__all__": {"compile_after"}},
 }
 """Options that do not change the weights, and paths, which differ between hosts with the same data."""

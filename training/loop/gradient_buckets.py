@@ -22,13 +22,13 @@ Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
 
 def compile_in_pieces(
-    part: Compiled, compiler: str = "inductor", first_bytes: int = FIRST_BUCKET_BYTES, most_bytes: int = BUCKET_BYTES
+    part: Compiled, compiler: str = "inductor", first_bytes: int = FIRST_BUCKET_BYTES, max_bytes: int = BUCKET_BYTES
 ) -> Compiled:
     """Compile a net, or a net with its losses, in pieces whose gradients arrive one piece after the other."""
     from torch._dynamo.backends.distributed import DDPOptimizer  # noqa: PLC0415 (takes a second to import)
     from torch._dynamo.backends.registry import lookup_backend  # noqa: PLC0415 (likewise)
 
-    pieces = DDPOptimizer(most_bytes, lookup_backend(compiler), first_bytes)
+    pieces = DDPOptimizer(max_bytes, lookup_backend(compiler), first_bytes)
     return cast("Compiled", torch.compile(part, dynamic=False, backend=pieces.compile_fn))
 
 
@@ -70,7 +70,7 @@ class GradientBuckets:
         parameters: in the order of the forward pass, which all processes share.
         send: begins to average a bucket; None for a single process, whose gradients stay as they are.
         first_bytes: size from which the first bucket counts as full.
-        most_bytes: size from which each other bucket counts as full.
+        max_bytes: size from which each other bucket counts as full.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class GradientBuckets:
         parameters: Sequence[nn.Parameter],
         send: Send | None,
         first_bytes: int = FIRST_BUCKET_BYTES,
-        most_bytes: int = BUCKET_BYTES,
+        max_bytes: int = BUCKET_BYTES,
     ) -> None:
         self._send = send
         members, held = [list[nn.Parameter]()], 0
         for parameter in reversed(parameters):
-            if held >= (first_bytes if len(members) == 1 else most_bytes):
+            if held >= (first_bytes if len(members) == 1 else max_bytes):
                 members.append([])
                 held = 0
             members[-1].append(parameter)

@@ -21,7 +21,7 @@ class Pace(ABC, Generic[PhaseT]):
         """Number of steps of the whole run; for a timed run they are proportions."""
 
     @abstractmethod
-    def place(self, number: int) -> StepPosition[PhaseT] | None:
+    def position(self, number: int) -> StepPosition[PhaseT] | None:
         """Return the position of a step, None after the end of the run; called with ascending numbers."""
 
     @property
@@ -33,7 +33,7 @@ class Pace(ABC, Generic[PhaseT]):
 class CountedPace(Pace[PhaseT]):
     """Pace of a run that ends after its phases' steps."""
 
-    def place(self, number: int) -> StepPosition[PhaseT] | None:
+    def position(self, number: int) -> StepPosition[PhaseT] | None:
         return position_of_step(number, self._phases) if number < self.total else None
 
     @property
@@ -47,7 +47,7 @@ class TimedPace(Pace[PhaseT]):
     Args:
         phases: the phases of the run; their steps are proportions.
         seconds: the duration of the whole run.
-        clock: returns seconds; the run starts with the first call of `place`.
+        clock: returns seconds; the run starts with the first call of `position`.
         agree: broadcasts the first process's value to all processes, which synchronises their devices.
         steps_per_reading: number of steps between readings of the clock; the learning rate hardly changes in between.
         spent_s: elapsed seconds before a restart.
@@ -70,7 +70,7 @@ class TimedPace(Pace[PhaseT]):
         self._known_s = spent_s
         self._last = -1
 
-    def place(self, number: int) -> StepPosition[PhaseT] | None:
+    def position(self, number: int) -> StepPosition[PhaseT] | None:
         if self._began is None or number >= self._last + self._steps_per_reading:
             self._began = self._clock() if self._began is None else self._began
             self._last = number

@@ -22,7 +22,7 @@ class Trainee(ABC, Generic[PhaseT]):
         """Prepare for the steps of a phase; called again when a run continues inside it."""
 
     @abstractmethod
-    def step(self, number: int, place: StepPosition[PhaseT]) -> dict[str, Tensor]:
+    def step(self, number: int, position: StepPosition[PhaseT]) -> dict[str, Tensor]:
         """Run one update; returns scalars on the device by name. `number` counts over all phases."""
 
     @abstractmethod

@@ -30,6 +30,6 @@ def hinge_loss(ratings: Sequence[ScaleRatings], *, real: bool) -> Tensor:
     return torch.stack([(1 + sign * scale.scores.float()).relu().mean() for scale in ratings]).sum()
 
 
-def deceiving_hinge_loss(ratings: Sequence[ScaleRatings]) -> Tensor:
+def generator_hinge_loss(ratings: Sequence[ScaleRatings]) -> Tensor:
     """Return the generator's loss: the negated mean score, summed over scales; FP32."""
     return torch.stack([-scale.scores.float().mean() for scale in ratings]).sum()

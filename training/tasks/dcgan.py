@@ -197,14 +197,14 @@ class DCGANTrainee(AdversarialTrainee[PhaseConfig]):
 
         return update
 
-    def batch(self, number: int, place: StepPosition[PhaseConfig]) -> tuple[Tensor, Tensor, Tensor]:
+    def batch(self, number: int, position: StepPosition[PhaseConfig]) -> tuple[Tensor, Tensor, Tensor]:
         """Return this process's part of a step: photographs in [-1, 1], latents, augmentation numbers 3×N×7.
 
         The numbers are for the generator's loss, the photographs and the generated pictures, in this order.
         """
-        seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
+        seed, device, count = self._config.seed, self._runtime.device, position.phase.batch
         first, last = self._runtime.samples_of_process(count)
-        chosen = picture_numbers(self._pictures.count, place.samples_before, count, seed, device)
+        chosen = picture_numbers(self._pictures.count, position.samples_before, count, seed, device)
         cuts = draw_crops(self._config.data, chosen, generator_for(device, seed, number, Purpose.CROPS))
         pictures = self._pictures.crops(cuts.samples_between(first, last), self._config.data.crop)
         real = (pictures[:, -_CHANNELS:] * 2 - 1).contiguous(memory_format=self._runtime.layout)

@@ -126,12 +126,12 @@ class FillTrainee(Trainee[FillPhase]):
         for judge in self.judges.values():
             judge.compile(wanted=True)
 
-    def step(self, number: int, place: StepPosition[FillPhase]) -> dict[str, Tensor]:
+    def step(self, number: int, position: StepPosition[FillPhase]) -> dict[str, Tensor]:
         if number % _CHECK_EVERY == 0:
-            self._compile(place.phase)
+            self._compile(position.phase)
             if self._arrivals:
                 self._arrivals.raise_failure()
-        image, hole = self.batch(number, place)
+        image, hole = self.batch(number, position)
         kind = _Kind(
             image.shape[-1],
             number < self._config.judge.alone,
@@ -139,11 +139,13 @@ class FillTrainee(Trainee[FillPhase]):
             tuple(judge.is_penalised(number) for judge in self.judges.values()),
         )
         views, shares = self._draw_views(number, image.shape[-1]), self._balancer.shares(self._ramps(number))
-        terms = self._update_of(kind)(place.learning_rate, image, hole, *views, shares)
+        terms = self._update_of(kind)(position.learning_rate, image, hole, *views, shares)
         self._average.update()
-        if "patches_told" in terms and kind.alone:
-            self._runtime.average_over_processes([terms["patches_told"]])  # so that either all processes stop or none
-            self._accuracy = self._accuracy.lerp(terms["patches_told"], 1 - _DECAY)
+        if "patches_accuracy" in terms and kind.alone:
+            self._runtime.average_over_processes(
+                [terms["patches_accuracy"]]
+            )  # so that either all processes stop or none
+            self._accuracy = self._accuracy.lerp(terms["patches_accuracy"], 1 - _DECAY)
         return terms
 
     def _update_of(self, kind: _Kind) -> NetUpdate:
@@ -218,14 +220,14 @@ class FillTrainee(Trainee[FillPhase]):
         found = dict[str, Tensor]()
         for (name, judge), penalised in zip(self.judges.items(), kind.penalised, strict=True):
             prefix = "" if name == ADVERSARIAL else f"{name}_"
-            found[f"{prefix}judge"], found[f"{prefix}told"] = judge.learn(rate, batch, penalised=penalised)
+            found[f"{prefix}judge"], found[f"{prefix}accuracy"] = judge.learn(rate, batch, penalised=penalised)
         return found
 
-    def batch(self, number: int, place: StepPosition[FillPhase]) -> tuple[Tensor, Tensor]:
+    def batch(self, number: int, position: StepPosition[FillPhase]) -> tuple[Tensor, Tensor]:
         """Return this process's pictures and holes for a step."""
-        seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
+        seed, device, count = self._config.seed, self._runtime.device, position.phase.batch
         first, last = self._runtime.samples_of_process(count)
-        side = place.phase.side(number, self._config.data.crop)
+        side = position.phase.side(number, self._config.data.crop)
         order = generator_for(device, seed, number, Purpose.ORDER)  # not of a pass: more pictures may arrive
         numbers = torch.randint(self._pictures.count, (count,), generator=order, device=device)
         cuts = draw_crops(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
@@ -246,7 +248,7 @@ class FillTrainee(Trainee[FillPhase]):
             "updates": self._updates.state(),
             "average": self._average.state(),
             "balancer": self._balancer.state(),
-            "told": self._accuracy,
+            "told": self._accuracy,  # this name, for runs that earlier versions began
             "preview": self._preview.state(),
         }
         return known | {judge_section(name): judge.state() for name, judge in self.judges.items()}
@@ -278,10 +280,10 @@ class FillTrainee(Trainee[FillPhase]):
 
     def reason_to_stop(self, done: int) -> str | None:
         config = self._config
-        least = config.patches.least_told if config.patches and done > config.judge.alone else None
+        least = config.patches.min_accuracy if config.patches and done > config.judge.alone else None
         if least is not None and (accuracy := float(self._accuracy)) < least:
             return (
-                f"the judge of small patches has an accuracy of {accuracy:.3f}, less than patches.least_told {least}: "
+                f"the judge of small patches has an accuracy of {accuracy:.3f}, below patches.min_accuracy {least}: "
                 "its loss would push the net without a direction"
             )
         after = config.stop_after

@@ -205,22 +205,22 @@ class PartialTrainee(Trainee[PConvPhase]):
 
         return update
 
-    def step(self, number: int, place: StepPosition[PConvPhase]) -> dict[str, Tensor]:
+    def step(self, number: int, position: StepPosition[PConvPhase]) -> dict[str, Tensor]:
         if self._update is None:
             raise RuntimeError("begin_phase comes before step")
-        image, hole = self.batch(number, place)
+        image, hole = self.batch(number, position)
         side, device = self._config.data.crop, self._runtime.device
         random = generator_for(device, self._config.seed, number, Purpose.SHIFT)
         shift = torch.randint(side, (2,), generator=random, device=device)
-        terms = self._update(place.learning_rate, image, hole, shift)
+        terms = self._update(position.learning_rate, image, hole, shift)
         self._average.update()
         return terms
 
-    def batch(self, number: int, place: StepPosition[PConvPhase]) -> tuple[Tensor, Tensor]:
+    def batch(self, number: int, position: StepPosition[PConvPhase]) -> tuple[Tensor, Tensor]:
         """Return this process's pictures and holes of a step."""
-        seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
+        seed, device, count = self._config.seed, self._runtime.device, position.phase.batch
         share = self._runtime.samples_of_process(count)
-        numbers = picture_numbers(self._pictures.count, place.samples_before, count, seed, device)
+        numbers = picture_numbers(self._pictures.count, position.samples_before, count, seed, device)
         cuts = draw_crops(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
         image = self._pictures.crops(cuts.samples_between(*share), self._config.data.crop)
         hole = self._holes.draw(count, share, generator_for(device, seed, number, Purpose.MASKS))

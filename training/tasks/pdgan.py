@@ -32,7 +32,7 @@ from training.loop.runtime import Runtime
 from training.loop.schedule import StepPosition
 from training.loop.sheets import arrange_sheet, validation_figures
 from training.loop.updates import OptimiserUpdates, WeightAverage
-from training.losses.diverse_fills import deceiving_hinge_loss, diversity_loss, hinge_loss
+from training.losses.diverse_fills import diversity_loss, generator_hinge_loss, hinge_loss
 from training.losses.partial_conv import masked_mean, perceptual_distance, total_variation
 from training.losses.scaled_patch_gan import ScaledPatchGAN, scaled_matching_loss
 from training.losses.vgg16 import VGG16Features, load_features
@@ -83,7 +83,7 @@ class DiverseLosses(nn.Module):
         found = self.judge(hole, output)
         with torch.no_grad():
             wanted = self.judge(hole, truth)
-        terms = {"adversarial": deceiving_hinge_loss(found), "l1": masked_mean((output - truth).abs(), hole)}
+        terms = {"adversarial": generator_hinge_loss(found), "l1": masked_mean((output - truth).abs(), hole)}
         if phase.matching:
             terms["matching"] = scaled_matching_loss(found, wanted)
         if phase.total_variation:
@@ -195,19 +195,19 @@ class PDGANTrainee(AdversarialTrainee[PDGANPhase]):
         shape = (count, _FILLS, self._config.generator.z_dim)
         return torch.randn(shape, generator=random, device=device)[slice(*first_last)]
 
-    def batch(self, number: int, place: StepPosition[PDGANPhase]) -> tuple[Tensor, ...]:
+    def batch(self, number: int, position: StepPosition[PDGANPhase]) -> tuple[Tensor, ...]:
         """Return this process's pictures of a step, N×3×256×256 in [-1, 1], and masks, N×1×256×256, 1 = valid.
 
         In phases after stage 1 latents, N×2×Z, follow.
         """
-        seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
+        seed, device, count = self._config.seed, self._runtime.device, position.phase.batch
         first, last = self._runtime.samples_of_process(count)
-        numbers = picture_numbers(self._pictures.count, place.samples_before, count, seed, device)
+        numbers = picture_numbers(self._pictures.count, position.samples_before, count, seed, device)
         cuts = draw_crops(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
         image = self._pictures.crops(cuts.samples_between(first, last), SIDE) * 2 - 1
         shapes = draw_shapes(count, self._config.coverage, generator_for(device, seed, number, Purpose.MASKS))
         valid = 1 - fill_shapes(shapes.samples_between(first, last), SIDE)
-        latents = () if place.phase.part == "prior" else (self._draw_latents(number, count),)
+        latents = () if position.phase.part == "prior" else (self._draw_latents(number, count),)
         return image.contiguous(memory_format=self._runtime.layout), valid, *latents
 
     def generator_state(self) -> State:

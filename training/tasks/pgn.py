@@ -143,7 +143,7 @@ def roughness(picture: Tensor) -> Tensor:
     return (wide[..., 1:, :] - wide[..., :-1, :]).square().mean() + (wide[..., 1:] - wide[..., :-1]).square().mean()
 
 
-def deceiving_loss(scores: Tensor, gan: Literal["minimax", "vanilla"]) -> Tensor:
+def generator_gan_loss(scores: Tensor, gan: Literal["minimax", "vanilla"]) -> Tensor:
     """Compute the generator's loss from its pictures' scores: `minimax`, log(1 - D), or `vanilla`, -log D."""
     loss = adversarial_loss(scores, "vanilla", real=gan == "vanilla")
     return loss if gan == "vanilla" else -loss
@@ -168,7 +168,7 @@ class GeneratorLosses(nn.Module):
         }
         if self.judges is not None:
             pairs = zip(self.judges, outputs, strict=True)
-            terms["adversarial"] = _total(deceiving_loss(judge(output), self.gan) for judge, output in pairs)
+            terms["adversarial"] = _total(generator_gan_loss(judge(output), self.gan) for judge, output in pairs)
         return outputs, terms | {"loss": _total(getattr(phase, name) * value for name, value in terms.items())}
 
 
@@ -239,10 +239,10 @@ class PGNTrainee(AdversarialTrainee[PGNPhase]):
 
         return update
 
-    def batch(self, number: int, place: StepPosition[PGNPhase]) -> tuple[Tensor]:
+    def batch(self, number: int, position: StepPosition[PGNPhase]) -> tuple[Tensor]:
         """Return this process's pictures of a step, N×3×128×128 in [0, 1], alone."""
-        seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
-        numbers = picture_numbers(self._pictures.count, place.samples_before, count, seed, device)
+        seed, device, count = self._config.seed, self._runtime.device, position.phase.batch
+        numbers = picture_numbers(self._pictures.count, position.samples_before, count, seed, device)
         cuts = draw_crops(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
         own = cuts.samples_between(*self._runtime.samples_of_process(count))
         return (self._pictures.crops(own, SIDE).contiguous(memory_format=self._runtime.layout),)

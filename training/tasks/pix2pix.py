@@ -111,10 +111,10 @@ class Pix2PixTrainee(AdversarialTrainee[Pix2PixPhase]):
 
         return update
 
-    def batch(self, number: int, place: StepPosition[Pix2PixPhase]) -> tuple[Tensor, Tensor]:
+    def batch(self, number: int, position: StepPosition[Pix2PixPhase]) -> tuple[Tensor, Tensor]:
         """Return this process's sources and targets of a step, in [-1, 1]."""
-        seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
-        numbers = picture_numbers(self._pairs.count, place.samples_before, count, seed, device)
+        seed, device, count = self._config.seed, self._runtime.device, position.phase.batch
+        numbers = picture_numbers(self._pairs.count, position.samples_before, count, seed, device)
         cuts = draw_crops(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
         return self._split_pairs(
             self._pairs.crops(cuts.samples_between(*self._runtime.samples_of_process(count)), self._config.data.crop)

@@ -203,11 +203,11 @@ class Pix2PixHDTrainee(AdversarialTrainee[Pix2PixHDPhase]):
 
         return update
 
-    def batch(self, number: int, place: StepPosition[Pix2PixHDPhase]) -> tuple[Tensor, Tensor, Tensor]:
+    def batch(self, number: int, position: StepPosition[Pix2PixHDPhase]) -> tuple[Tensor, Tensor, Tensor]:
         """Return a step's input planes N×C×S×S, targets N×3×S×S in [-1, 1] and instances N×1×S×S of this process."""
         seed, device, data = self._config.seed, self._runtime.device, self._config.data
-        first, last = self._runtime.samples_of_process(place.phase.batch)
-        chosen = picture_numbers(self._pairs.count, place.samples_before, place.phase.batch, seed, device)
+        first, last = self._runtime.samples_of_process(position.phase.batch)
+        chosen = picture_numbers(self._pairs.count, position.samples_before, position.phase.batch, seed, device)
         cuts = draw_crops(data, chosen, generator_for(device, seed, number, Purpose.CROPS))
         pairs = self._pairs.crops(cuts.samples_between(first, last), data.crop)
         return self._split_pairs(pairs)

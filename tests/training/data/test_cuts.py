@@ -33,8 +33,8 @@ def test_order_depends_on_the_seed_and_on_nothing_else() -> None:
 def test_cuts_begin_anywhere_and_half_of_them_are_mirrored() -> None:
     cuts = draw_crops(DATA, torch.arange(500), torch.Generator().manual_seed(1))
     assert cuts.span is None
-    assert cuts.place.min() < 0.02
-    assert cuts.place.max() > 0.98
+    assert cuts.offset.min() < 0.02
+    assert cuts.offset.max() > 0.98
     assert 200 < cuts.mirrored.sum() < 300
     assert not draw_crops(DATA.model_copy(update={"flip": False}), torch.arange(9), torch.Generator()).mirrored.any()
 

@@ -21,10 +21,10 @@ def cache() -> PictureCache:
 
 
 def cut(
-    picture: int, place: tuple[float, float], *, mirrored: bool = False, span: float | None = None
+    picture: int, offset: tuple[float, float], *, mirrored: bool = False, span: float | None = None
 ) -> CropPositions:
     spans = None if span is None else torch.tensor([span])
-    return CropPositions(torch.tensor([picture]), torch.tensor([place]), torch.tensor([mirrored]), spans)
+    return CropPositions(torch.tensor([picture]), torch.tensor([offset]), torch.tensor([mirrored]), spans)
 
 
 def as_crop(picture: np.ndarray) -> torch.Tensor:

@@ -113,7 +113,7 @@ def test_a_run_can_go_on_with_another_bar_for_its_judge_of_small_patches(
             fill_config(initial="a.pth", judge={"alone": 2}, shares={"perceptual": 0, "patches": 1}, patches=options)
         )
 
-    assert digest(least_told=0.56) == digest(least_told=0.53)
+    assert digest(min_accuracy=0.56) == digest(min_accuracy=0.53)
     assert digest(rate=0.5) != digest(rate=0.4)
 
 

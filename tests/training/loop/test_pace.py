@@ -20,21 +20,33 @@ def clock(times: Iterator[float]) -> TimedPace[PhaseConfig]:
 
 
 def test_counted_steps_end_with_the_last_phase() -> None:
-    places = [CountedPace(PHASES).place(number) for number in (0, 29, 30, 39, 40)]
-    assert [place and (place.index, place.step) for place in places] == [(0, 0), (0, 29), (1, 0), (1, 9), None]
+    positions = [CountedPace(PHASES).position(number) for number in (0, 29, 30, 39, 40)]
+    assert [position and (position.index, position.step) for position in positions] == [
+        (0, 0),
+        (0, 29),
+        (1, 0),
+        (1, 9),
+        None,
+    ]
 
 
 def test_phases_are_stretched_over_the_clock() -> None:
     pace = clock(iter([5.0, 5.0, 54.9, 80.1, 104.9, 105.0]))
-    places = [pace.place(number) for number in range(5)]
-    assert [place and (place.index, place.step) for place in places] == [(0, 0), (0, 19), (1, 0), (1, 9), None]
+    positions = [pace.position(number) for number in range(5)]
+    assert [position and (position.index, position.step) for position in positions] == [
+        (0, 0),
+        (0, 19),
+        (1, 0),
+        (1, 9),
+        None,
+    ]
     assert pace.spent_s == 100
 
 
 def test_time_before_a_restart_counts() -> None:
-    place = TimedPace(PHASES, 100.0, iter([7.0, 7.0]).__next__, alone, spent_s=90).place(1234)
-    assert place is not None
-    assert (place.index, place.step) == (1, 6)
+    position = TimedPace(PHASES, 100.0, iter([7.0, 7.0]).__next__, alone, spent_s=90).position(1234)
+    assert position is not None
+    assert (position.index, position.step) == (1, 6)
 
 
 def test_every_process_stands_where_the_leading_one_does_and_asks_now_and_then() -> None:
@@ -45,6 +57,6 @@ def test_every_process_stands_where_the_leading_one_does_and_asks_now_and_then()
         return 50.0
 
     pace = TimedPace(PHASES, 100.0, count().__next__, agree, steps_per_reading=20)
-    places = [pace.place(number) for number in range(41)]
-    assert {place and place.step for place in places} == {20}
+    positions = [pace.position(number) for number in range(41)]
+    assert {position and position.step for position in positions} == {20}
     assert len(asked) == 3

@@ -29,9 +29,9 @@ def random() -> torch.Generator:
 
 def test_processes_together_see_the_batch_that_one_sees_alone(dcgan_config: Config) -> None:
     config = dcgan_config(phase=[{"steps": 4, "batch": 4, "learning_rate": 1e-3}])
-    place = position_of_step(2, config.phase)
-    alone = DCGANTrainee(config, Runtime(CPU, "fp32")).batch(2, place)
-    shares = [DCGANTrainee(config, Runtime(CPU, "fp32", rank=rank, world=2)).batch(2, place) for rank in range(2)]
+    position = position_of_step(2, config.phase)
+    alone = DCGANTrainee(config, Runtime(CPU, "fp32")).batch(2, position)
+    shares = [DCGANTrainee(config, Runtime(CPU, "fp32", rank=rank, world=2)).batch(2, position) for rank in range(2)]
     for index, axis in enumerate((0, 0, 1)):
         assert torch.equal(torch.cat([share[index] for share in shares], axis), alone[index])
     assert alone[0].shape[1:] == (3, 64, 64)

@@ -35,8 +35,8 @@ def test_a_judge_on_vgg16_takes_part_starts_from_a_file_and_its_state_comes_back
     }
     config = fill_config(**options)
     first = trainee(config)
-    told = first.step(0, position_of_step(0, config.phase))
-    assert {"projected", "projected_judge", "projected_told"} <= told.keys()
+    figures = first.step(0, position_of_step(0, config.phase))
+    assert {"projected", "projected_judge", "projected_accuracy"} <= figures.keys()
     weights = first.state()["projected"]["net"]
     torch.save(weights, tmp_path / "projected.pth")
     config = fill_config(**options | {"projected": {"width": 4, "initial": tmp_path / "projected.pth"}})
@@ -45,5 +45,5 @@ def test_a_judge_on_vgg16_takes_part_starts_from_a_file_and_its_state_comes_back
         assert torch.equal(ours.state()["projected"]["net"][key], tensor)
     ours.step(0, position_of_step(0, config.phase))
     theirs.load(copy.deepcopy(ours.state()))
-    place = position_of_step(1, config.phase)
-    assert ours.step(1, place) == theirs.step(1, place)
+    position = position_of_step(1, config.phase)
+    assert ours.step(1, position) == theirs.step(1, position)

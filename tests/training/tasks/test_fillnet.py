@@ -53,14 +53,14 @@ def judge_of(made: FillTrainee) -> FillJudge:
     return made.judges[ADVERSARIAL]
 
 
-def place(config: FillConfig, number: int) -> StepPosition[Any]:
+def position(config: FillConfig, number: int) -> StepPosition[Any]:
     return position_of_step(number, config.phase)
 
 
 def test_processes_split_the_batch_that_one_would_take(fill_config: Config) -> None:
     config = fill_config(data=fill_config().data.model_dump() | {"scale": (0.9, 1.5)})
-    whole = trainee(config).batch(5, place(config, 2))
-    halves = [trainee(config, rank, 2).batch(5, place(config, 2)) for rank in (0, 1)]
+    whole = trainee(config).batch(5, position(config, 2))
+    halves = [trainee(config, rank, 2).batch(5, position(config, 2)) for rank in (0, 1)]
     for index in (0, 1):
         assert torch.equal(whole[index], torch.cat([half[index] for half in halves]))
 
@@ -72,8 +72,8 @@ def test_a_phase_has_crops_of_its_own_size(fill_config: Config) -> None:
     ]
     config = fill_config(phase=phases)
     made = trainee(config)
-    assert made.batch(0, place(config, 0))[0].shape == (2, 3, 32, 32)
-    image, hole = made.batch(1, place(config, 1))
+    assert made.batch(0, position(config, 0))[0].shape == (2, 3, 32, 32)
+    image, hole = made.batch(1, position(config, 1))
     assert image.shape == (1, 3, 64, 64)
     assert hole.shape == (1, 1, 64, 64)
 
@@ -82,10 +82,10 @@ def test_steps_take_sizes_in_turn_and_thick_boxes_among_their_holes(fill_config:
     phase = {"steps": 4, "batch": 8, "learning_rate": 1e-3, "crops": [32, 64]}
     config = fill_config(phase=[phase], thick=1.0)
     made = trainee(config)
-    found = [made.batch(number, place(config, number)) for number in (0, 1, 2)]
+    found = [made.batch(number, position(config, number)) for number in (0, 1, 2)]
     assert [image.shape[-1] for image, _ in found] == [32, 64, 32]
     assert all(hole.mean() > 0.35 for _, hole in found)
-    halves = [trainee(config, rank, 2).batch(1, place(config, 1))[1] for rank in (0, 1)]
+    halves = [trainee(config, rank, 2).batch(1, position(config, 1))[1] for rank in (0, 1)]
     assert torch.equal(found[1][1], torch.cat(halves))
 
 
@@ -95,12 +95,12 @@ def test_the_judge_can_learn_alone_at_first(tmp_path: Path, fill_config: Config)
     made = trainee(config)
     before = [parameter.detach().clone() for parameter in parameters_of(made)]
     nets = len(list(made.net.parameters()))
-    made.step(0, place(config, 0))
+    made.step(0, position(config, 0))
     after = parameters_of(made)
     moved = [not torch.equal(old, new) for old, new in zip(before, after, strict=True)]
     assert not any(moved[:nets])
     assert all(moved[nets:])
-    made.step(1, place(config, 1))
+    made.step(1, position(config, 1))
     assert not torch.equal(before[0], after[0])
 
 
@@ -108,8 +108,8 @@ def test_a_step_moves_both_nets_and_reports_every_loss(fill_config: Config) -> N
     config = fill_config()
     made = trainee(config)
     before = [parameter.detach().clone() for parameter in parameters_of(made)]
-    figures = made.step(1, place(config, 3))
-    assert set(figures) == {"difference", "adversarial", "matching", "judge", "told"}
+    figures = made.step(1, position(config, 3))
+    assert set(figures) == {"difference", "adversarial", "matching", "judge", "accuracy"}
     after = parameters_of(made)
     moved = [not torch.equal(old, new) for old, new in zip(before, after, strict=True)]
     assert all(moved)
@@ -123,7 +123,7 @@ def test_adversarial_losses_have_no_say_before_their_ramp(fill_config: Config) -
         )
         made = trainee(config)
         for number in range(3):
-            made.step(number, place(config, number))
+            made.step(number, position(config, number))
         weights.append(made.net.get_parameter("stem.weight").detach().clone())
     assert torch.equal(*weights)
 
@@ -133,7 +133,7 @@ def test_nothing_is_compiled_before_another_process_has(tmp_path: Path, fill_con
     phase = {"steps": 4, "batch": 2, "learning_rate": 1e-3, "compile_after": str(tmp_path / "absent")}
     config = fill_config(compile=True, cuda_graphs=True, phase=[phase])
     made = trainee(config)
-    made.step(0, place(config, 0))
+    made.step(0, position(config, 0))
     assert not made.compiled
     (tmp_path / "absent").touch()
     made.begin_phase(config.phase[0])
@@ -144,10 +144,10 @@ def test_the_saved_generator_is_the_averaged_net(fill_config: Config) -> None:
     config = fill_config(ema_decay=0.0)
     made = trainee(config)
     for number in (0, 1):
-        made.step(number, place(config, number))
+        made.step(number, position(config, number))
     public = FillNet().build(config.generator)
     public.load_state_dict(made.generator_state())
-    image, hole = made.batch(0, place(config, 0))
+    image, hole = made.batch(0, position(config, 0))
     with torch.no_grad():
         assert torch.allclose(public(image, hole), made.net(image, hole), atol=1e-4)
 
@@ -156,7 +156,7 @@ def test_perceptual_losses_see_the_hole(fill_config: Config, untrained_features:
     found = []
     for layers in ([0.5, 1.0, 1.5], [0.5, 1.0, 1.5, 0.0, 0.0], [0.5, 1.0, 1.5, 1.0, 1.0]):
         config = fill_config(features=untrained_features, shares={"perceptual": 1.0}, layers=layers)
-        figures: dict[str, Tensor] = trainee(config).step(0, place(config, 0))
+        figures: dict[str, Tensor] = trainee(config).step(0, position(config, 0))
         found.append(float(figures["perceptual"]))
     assert 0 < found[0] == found[1] < found[2], "deeper blocks count as they are asked to"
 
@@ -176,12 +176,12 @@ def test_validation_measures_on_pictures_that_are_held_out(fill_config: Config, 
 def test_a_run_begins_with_the_generator_and_the_judge_of_another(tmp_path: Path, fill_config: Config) -> None:
     config = fill_config(ema_decay=0.0)
     first = trainee(config)
-    first.step(0, place(config, 3))
+    first.step(0, position(config, 3))
     torch.save(first.generator_state(), tmp_path / "generator.pth")
     torch.save({key: tensor.half() for key, tensor in judge_of(first).net.state_dict().items()}, tmp_path / "judge.pth")
     judge = config.judge.model_dump() | {"initial": tmp_path / "judge.pth"}
     second = trainee(fill_config(seed=9, initial=tmp_path / "generator.pth", judge=judge))
-    image, hole = first.batch(1, place(config, 3))
+    image, hole = first.batch(1, position(config, 3))
     with torch.no_grad():
         assert torch.allclose(first.net(image, hole), second.net(image, hole), atol=1e-4)
         shown = torch.cat([image, hole], 1)
@@ -201,13 +201,13 @@ def test_a_run_ends_when_its_judge_of_small_patches_stays_blind(tmp_path: Path, 
     initial = saved_generator(tmp_path / "generator.pth", fill_config())
     judge = fill_config().judge.model_dump() | {"alone": 2}
     for least, blind in ((1.0, True), (0.0, False)):
-        options = PATCHES | {"patches": {"widths": [4, 4], "least_told": least}}
+        options = PATCHES | {"patches": {"widths": [4, 4], "min_accuracy": least}}
         config = fill_config(initial=initial, judge=judge, **options)
         made = trainee(config)
         for number in range(3):
-            made.step(number, place(config, number))
+            made.step(number, position(config, number))
             assert made.reason_to_stop(number) is None
-        assert ("least_told" in str(made.reason_to_stop(3))) is blind
+        assert ("min_accuracy" in str(made.reason_to_stop(3))) is blind
 
 
 def test_what_a_run_goes_on_from_is_measured_as_it_was(tmp_path: Path, fill_config: Config, photographs: Path) -> None:
@@ -258,7 +258,7 @@ def test_processes_agree_on_the_accuracy_of_their_judge_of_small_patches(tmp_pat
         made, found = FillTrainee(config, ThreadRuntime(CPU, "fp32", rank=rank, world=2, meeting=meeting)), []
         made.begin_phase(config.phase[0])
         for number in range(3):
-            made.step(number, place(config, number))
+            made.step(number, position(config, number))
             found.append(float(made.state()["told"]))
         return found
 
@@ -273,12 +273,14 @@ def test_a_state_brings_back_the_net_and_all_judges(tmp_path: Path, fill_config:
     judge = fill_config().judge.model_dump() | {"alone": 2}
     options = {"generator": ATTENTIVE, "judge": judge, **PATCHES}
     ours = trainee(fill_config(initial=initial, **options))
-    ours.step(0, place(fill_config(), 0))
+    ours.step(0, position(fill_config(), 0))
     theirs = FillTrainee(fill_config(initial=initial, **options).model_copy(update={"initial": None}), RUNTIME)
     theirs.load(copy.deepcopy(ours.state()))
     theirs.begin_phase(fill_config().phase[0])
     for number in (1, 2):
-        assert ours.step(number, place(fill_config(), number)) == theirs.step(number, place(fill_config(), number))
+        assert ours.step(number, position(fill_config(), number)) == theirs.step(
+            number, position(fill_config(), number)
+        )
 
 
 def test_a_generator_in_place_of_the_judge_is_refused(tmp_path: Path, fill_config: Config) -> None:

@@ -46,9 +46,9 @@ def weighing_alike() -> Lpips:
 def test_processes_together_see_the_batch_that_one_sees_alone(partial_config: Config, mask_folder: Path) -> None:
     masks = {"folder": mask_folder, "folder_share": 0.5}
     config = partial_config(masks=masks, phase=[{"steps": 4, "batch": 6, "learning_rate": 1e-3}])
-    place = position_of_step(2, config.phase)
-    image, hole = PartialTrainee(config, Runtime(CPU, "fp32")).batch(2, place)
-    shares = [PartialTrainee(config, Runtime(CPU, "fp32", rank=rank, world=3)).batch(2, place) for rank in range(3)]
+    position = position_of_step(2, config.phase)
+    image, hole = PartialTrainee(config, Runtime(CPU, "fp32")).batch(2, position)
+    shares = [PartialTrainee(config, Runtime(CPU, "fp32", rank=rank, world=3)).batch(2, position) for rank in range(3)]
     assert torch.equal(torch.cat([share[0] for share in shares]), image)
     assert torch.equal(torch.cat([share[1] for share in shares]), hole)
     assert image.shape == (6, 3, 32, 32)
@@ -106,9 +106,9 @@ def test_a_phase_with_lpips_reads_alexnet_and_one_without_leaves_it_out(partial_
     )
     trainee = PartialTrainee(config, Runtime(CPU, "fp32"))
     for number in range(2):
-        place = position_of_step(number, config.phase)
-        trainee.begin_phase(place.phase)
-        assert ("lpips" in trainee.step(number, place)) == bool(number)
+        position = position_of_step(number, config.phase)
+        trainee.begin_phase(position.phase)
+        assert ("lpips" in trainee.step(number, position)) == bool(number)
 
 
 def test_a_phase_freezes_the_norms_that_it_names(partial_config: Config) -> None:
@@ -116,9 +116,9 @@ def test_a_phase_freezes_the_norms_that_it_names(partial_config: Config) -> None
     config = partial_config(phase=[phase])
     trainee = PartialTrainee(config, Runtime(CPU, "fp32"))
     before = {key: tensor.clone() for key, tensor in trainee.net.state_dict().items()}
-    place = position_of_step(0, config.phase)
-    trainee.begin_phase(place.phase)
-    trainee.step(0, place)
+    position = position_of_step(0, config.phase)
+    trainee.begin_phase(position.phase)
+    trainee.step(0, position)
     for key, tensor in trainee.net.state_dict().items():
         if "running" in key:
             assert torch.equal(tensor, before[key]), key
@@ -134,9 +134,9 @@ def test_a_phase_without_an_adversary_leaves_the_discriminator_alone(partial_con
     before = {key: tensor.clone() for key, tensor in trainee.judge.state_dict().items()}
     changed = []
     for number in range(2):
-        place = position_of_step(number, config.phase)
-        trainee.begin_phase(place.phase)
-        terms = trainee.step(number, place)
+        position = position_of_step(number, config.phase)
+        trainee.begin_phase(position.phase)
+        terms = trainee.step(number, position)
         assert ("discriminator" in terms) == ("adversarial" in terms) == bool(number)
         changed.append(any(not torch.equal(tensor, before[key]) for key, tensor in trainee.judge.state_dict().items()))
     assert changed == [False, True]

@@ -18,7 +18,7 @@ from export.partial_conv import PartialConv2d
 from training.config import load_config
 from training.loop.runtime import Runtime
 from training.loop.schedule import position_of_step
-from training.losses.diverse_fills import deceiving_hinge_loss, diversity_loss, hinge_loss
+from training.losses.diverse_fills import diversity_loss, generator_hinge_loss, hinge_loss
 from training.losses.scaled_patch_gan import ScaleRatings
 from training.nets.pdgan import TrainedPartialConv, TrainedSpectralConv, build_nets, checkpoint_state
 from training.pdgan_config import PDGANConfig
@@ -72,11 +72,11 @@ def test_a_phase_moves_its_own_nets_alone(pdgan_config: Config) -> None:
 
 def test_processes_together_see_the_batch_and_the_latents_that_one_sees_alone(pdgan_config: Config) -> None:
     config = pdgan_config(phase=[{**DIVERSE, "batch": 2}])
-    place = position_of_step(1, config.phase)
+    position = position_of_step(1, config.phase)
 
     def seen(rank: int, world: int) -> tuple[Tensor, ...]:
         trainee = PDGANTrainee(config, Runtime(CPU, "fp32", rank=rank, world=world))
-        return trainee.batch(1, place)
+        return trainee.batch(1, position)
 
     for whole, *shares in zip(seen(0, 1), seen(0, 2), seen(1, 2), strict=True):
         assert torch.equal(torch.cat(shares), whole)
@@ -142,7 +142,7 @@ def test_hinge_asks_no_more_of_scores_that_have_passed_one() -> None:
     assert float(hinge_loss(rated(-passed), real=False)) == 0
     assert float(hinge_loss(rated(short), real=True)) == 0.75
     assert float(hinge_loss(rated(short), real=False)) == 1.25
-    assert float(deceiving_hinge_loss(rated(short))) == -0.25
+    assert float(generator_hinge_loss(rated(short))) == -0.25
 
 
 def test_in_half_precision_equal_fills_have_a_finite_diversity() -> None:
@@ -225,9 +225,9 @@ def test_steps_in_half_precision_stay_finite(pdgan_config: Config) -> None:
     config = pdgan_config(precision="bf16", phase=[PRIOR, DIVERSE])
     trainee = begun(config)
     for number in (0, 2):
-        place = position_of_step(number, config.phase)
-        trainee.begin_phase(place.phase)
-        assert all(value.isfinite() for value in trainee.step(number, place).values())
+        position = position_of_step(number, config.phase)
+        trainee.begin_phase(position.phase)
+        assert all(value.isfinite() for value in trainee.step(number, position).values())
 
 
 def test_a_sheet_shows_input_prior_two_fills_and_the_truth(pdgan_config: Config, photographs: Path) -> None:

@@ -24,7 +24,7 @@ from training.tasks.pgn import (
     StageDiscriminator,
     WideCell,
     build_generator,
-    deceiving_loss,
+    generator_gan_loss,
     roughness,
 )
 
@@ -45,9 +45,9 @@ def begun(config: PGNConfig) -> PGNTrainee:
 
 def test_processes_together_see_the_batch_that_one_sees_alone(pgn_config: Config) -> None:
     config = pgn_config(phase=[{"steps": 4, "batch": 4, "learning_rate": 1e-3}])
-    place = position_of_step(2, config.phase)
-    (alone,) = PGNTrainee(config, Runtime(CPU, "fp32")).batch(2, place)
-    shares = [PGNTrainee(config, Runtime(CPU, "fp32", rank=rank, world=2)).batch(2, place) for rank in range(2)]
+    position = position_of_step(2, config.phase)
+    (alone,) = PGNTrainee(config, Runtime(CPU, "fp32")).batch(2, position)
+    shares = [PGNTrainee(config, Runtime(CPU, "fp32", rank=rank, world=2)).batch(2, position) for rank in range(2)]
     assert torch.equal(torch.cat([image for (image,) in shares]), alone)
     assert alone.shape == (4, 3, 128, 128)
 
@@ -95,14 +95,14 @@ def test_losses_are_sums_over_the_stages_by_their_weights(pgn_config: Config) ->
     weights = {"l1": 2.0, "l2": 3.0, "total_variation": 5.0, "adversarial": 7.0}
     config = pgn_config(phase=[{"steps": 2, "batch": 2, "learning_rate": 1e-3} | weights])
     trainee = begun(config)
-    place = position_of_step(0, config.phase)
-    (image,) = trainee.batch(0, place)
+    position = position_of_step(0, config.phase)
+    (image,) = trainee.batch(0, position)
     painted, *targets = ShrinkingHole(2)(image)
     pictures = build_generator(config.generator, random())
     pictures.load_state_dict(trainee.net.state_dict())
     with torch.no_grad():
         made = pictures.pictures(painted)
-    terms = trainee.step(0, place)
+    terms = trainee.step(0, position)
     assert float(terms["l1"]) == pytest.approx(
         float(sum((one - target).abs().mean() for one, target in zip(made, targets, strict=True))), rel=1e-4
     )
@@ -140,14 +140,14 @@ def test_a_discriminator_has_31_by_31_scores() -> None:
 
 @pytest.mark.parametrize("gan", ["minimax", "vanilla"])
 def test_pictures_that_look_real_have_the_smaller_loss(gan: Literal["minimax", "vanilla"]) -> None:
-    assert deceiving_loss(torch.tensor([3.0]), gan) < deceiving_loss(torch.tensor([-3.0]), gan)
+    assert generator_gan_loss(torch.tensor([3.0]), gan) < generator_gan_loss(torch.tensor([-3.0]), gan)
 
 
 @pytest.mark.parametrize(("half", "score"), [(torch.float16, 18.0), (torch.bfloat16, 8.0)])
 def test_in_half_precision_a_deceived_discriminator_still_has_a_finite_loss(half: torch.dtype, score: float) -> None:
     """The usual form of minimax, log(1 - sigmoid) in half precision, is log 0 where the sigmoid rounds to 1."""
     scores = torch.tensor([score], dtype=half, requires_grad=True)
-    loss = deceiving_loss(scores, "minimax")
+    loss = generator_gan_loss(scores, "minimax")
     loss.backward()
     assert loss.item() == pytest.approx(-score, rel=0.01)
     assert scores.grad is not None

@@ -21,9 +21,9 @@ Config = Callable[..., Pix2PixConfig]
 
 def test_processes_together_see_the_batch_that_one_sees_alone(pix2pix_config: Config) -> None:
     config = pix2pix_config(phase=[{"steps": 4, "batch": 4, "learning_rate": 1e-3}])
-    place = position_of_step(2, config.phase)
-    source, target = Pix2PixTrainee(config, Runtime(CPU, "fp32")).batch(2, place)
-    shares = [Pix2PixTrainee(config, Runtime(CPU, "fp32", rank=rank, world=2)).batch(2, place) for rank in range(2)]
+    position = position_of_step(2, config.phase)
+    source, target = Pix2PixTrainee(config, Runtime(CPU, "fp32")).batch(2, position)
+    shares = [Pix2PixTrainee(config, Runtime(CPU, "fp32", rank=rank, world=2)).batch(2, position) for rank in range(2)]
     assert torch.equal(torch.cat([share[0] for share in shares]), source)
     assert torch.equal(torch.cat([share[1] for share in shares]), target)
     assert source.min() >= -1

@@ -44,9 +44,11 @@ def changed(before: dict[str, Tensor], net: nn.Module) -> set[str]:
 
 def test_processes_together_see_the_batch_that_one_sees_alone(pix2pixhd_config: Config) -> None:
     config = pix2pixhd_config(phase=[PHASE | {"batch": 4}])
-    place = position_of_step(1, config.phase)
-    alone = Pix2PixHDTrainee(config, Runtime(CPU, "fp32")).batch(1, place)
-    shares = [Pix2PixHDTrainee(config, Runtime(CPU, "fp32", rank=rank, world=2)).batch(1, place) for rank in range(2)]
+    position = position_of_step(1, config.phase)
+    alone = Pix2PixHDTrainee(config, Runtime(CPU, "fp32")).batch(1, position)
+    shares = [
+        Pix2PixHDTrainee(config, Runtime(CPU, "fp32", rank=rank, world=2)).batch(1, position) for rank in range(2)
+    ]
     for index in range(3):
         assert torch.equal(torch.cat([share[index] for share in shares]), alone[index])
 
@@ -101,12 +103,12 @@ def test_phases_of_a_local_net_follow_each_other(pix2pixhd_config: Config) -> No
     phases = [PHASE | {"part": part} for part in ("global", "local", "both")]
     config = pix2pixhd_config(generator=LOCAL, phase=phases)
     trainee = trainee_of(config)
-    for number, place in enumerate(position_of_step(step, config.phase) for step in range(6)):
-        if place.step == 0:
-            trainee.begin_phase(place.phase)
+    for number, position in enumerate(position_of_step(step, config.phase) for step in range(6)):
+        if position.step == 0:
+            trainee.begin_phase(position.phase)
             assert trainee.sheet().shape == (3, 2 * 32, 3 * 32)
         before = {key: tensor.clone() for key, tensor in trainee.net.state_dict().items()}
-        trainee.step(number, place)
+        trainee.step(number, position)
     assert {key.split(".")[1] for key in changed(before, trainee.net)} == {"model", "model1_1", "model1_2"}
     assert Pix2PixHD().recognise(trainee.generator_state()) == config.generator
 
