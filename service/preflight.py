@@ -26,7 +26,7 @@ from service.fleet.assembly import check_ledger, make_ledger_file, make_server
 from service.jobs.webhook_signing import read_secrets
 from service.ledger.database import Database
 from service.remote_models.assembly import open_model_bucket, parse_models_url
-from service.saving.assembly import check_places, open_storage
+from service.saving.assembly import check_storage_settings, open_storage
 from service.saving.local_disk.disk_state import INCOMING
 from service.saving.local_disk.own_folders import ORDERS, RESPONSES, THUMBNAILS
 from service.saving.spool.process_folder import SPOOL
@@ -95,7 +95,7 @@ def check_values(settings: Settings) -> None:
     _check_sites(settings)
     _check_default_models(settings)
     check_endpoint(settings.s3_endpoint)  # also without --results-url, which may have been forgotten
-    check_places(settings)
+    check_storage_settings(settings)
     if settings.models_url:
         check_bucket(parse_models_url(settings.models_url)[0], "models_url")
     if settings.ledger_url:

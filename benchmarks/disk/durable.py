@@ -36,8 +36,8 @@ from service.saving.store import ResultStore
 _BARRIER_S = 60.0
 
 
-class Way(NamedTuple):
-    """A way to save results: processes, threads in each, and maximum size of a group."""
+class Layout(NamedTuple):
+    """A layout to save results: processes, threads in each, and maximum size of a group."""
 
     processes: int
     threads: int
@@ -60,12 +60,12 @@ class Figures(NamedTuple):
     system_ms: float
 
 
-def save(folder: Path, way: Way, count: int, size: int, start: Barrier) -> Outcome:
+def save(folder: Path, layout: Layout, count: int, size: int, start: Barrier) -> Outcome:
     """Save results in one process, once all processes are ready."""
     body = os.urandom(size)
-    files = ResultFiles(folder, max_group_size=way.group)
+    files = ResultFiles(folder, max_group_size=layout.group)
     spool = SpoolFiles(SpoolOwner(folder, lambda: uuid.uuid4().hex))
-    with ResultStore(files, spool, SpoolLimits(count, 2**40), threads=way.threads) as store:
+    with ResultStore(files, spool, SpoolLimits(count, 2**40), threads=layout.threads) as store:
         start.wait(_BARRIER_S)
         started, before = time.perf_counter(), os.times()
         for _ in range(count):
@@ -75,32 +75,34 @@ def save(folder: Path, way: Way, count: int, size: int, start: Barrier) -> Outco
         return Outcome(time.perf_counter() - started, after.user - before.user, after.system - before.system)
 
 
-def measure(folder: Path, way: Way, count: int, size: int) -> Figures:
-    """Measure one way in a folder: `results` results of `size` bytes, divided among its processes."""
+def measure(folder: Path, layout: Layout, count: int, size: int) -> Figures:
+    """Measure one layout in a folder: `results` results of `size` bytes, divided among its processes."""
     ResultFiles(folder).prepare()
-    context, each = multiprocessing.get_context("spawn"), max(1, count // way.processes)
-    with context.Manager() as manager, ProcessPoolExecutor(way.processes, context) as pool:
-        start = manager.Barrier(way.processes)
-        saving = [pool.submit(save, folder, way, each, size, start) for _ in range(way.processes)]
+    context, each = multiprocessing.get_context("spawn"), max(1, count // layout.processes)
+    with context.Manager() as manager, ProcessPoolExecutor(layout.processes, context) as pool:
+        start = manager.Barrier(layout.processes)
+        saving = [pool.submit(save, folder, layout, each, size, start) for _ in range(layout.processes)]
         outcomes = [one.result() for one in saving]
-    total = each * way.processes
+    total = each * layout.processes
     user_s, system_s = sum(one.user_s for one in outcomes), sum(one.system_s for one in outcomes)
     return Figures(total / max(one.wall_s for one in outcomes), user_s / total * 1e3, system_s / total * 1e3)
 
 
-def measure_all(parent: Path | None, ways: Sequence[Way], options: argparse.Namespace) -> dict[Way, list[Figures]]:
-    """Measure the ways one after another in every round, each in a new folder."""
-    found: dict[Way, list[Figures]] = {way: [] for way in ways}
+def measure_all(
+    parent: Path | None, layouts: Sequence[Layout], options: argparse.Namespace
+) -> dict[Layout, list[Figures]]:
+    """Measure the layouts one after another in every round, each in a new folder."""
+    found: dict[Layout, list[Figures]] = {layout: [] for layout in layouts}
     with tempfile.TemporaryDirectory(dir=parent) as name:
-        for number, way in itertools.product(range(options.rounds), ways):
-            found[way].append(
-                measure(Path(name, f"{number}-{'-'.join(map(str, way))}"), way, options.results, options.size)
+        for number, layout in itertools.product(range(options.rounds), layouts):
+            found[layout].append(
+                measure(Path(name, f"{number}-{'-'.join(map(str, layout))}"), layout, options.results, options.size)
             )
     return found
 
 
 def main() -> None:
-    """Measure and print a line for each way: medians of the rounds."""
+    """Measure and print a line for each layout: medians of the rounds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--folder", type=Path, help="folder on the disk to measure; by default the folder for temporary files"
@@ -115,16 +117,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="number of rounds")
     parser.add_argument("--json", type=Path, help="write the figures of every round to this file")
     options = parser.parse_args()
-    ways = [Way(*each) for each in itertools.product(options.processes, options.threads, options.groups)]
-    found = measure_all(options.folder, ways, options)
-    for way, rounds in found.items():
+    layouts = [Layout(*each) for each in itertools.product(options.processes, options.threads, options.groups)]
+    found = measure_all(options.folder, layouts, options)
+    for layout, rounds in found.items():
         per_s, user_ms, system_ms = (statistics.median(values) for values in zip(*rounds, strict=True))
         print(
-            f"{way.processes:3} processes, {way.threads:2} threads each, groups of {way.group:3}: "
+            f"{layout.processes:3} processes, {layout.threads:2} threads each, groups of {layout.group:3}: "
             f"{per_s:6.0f} results/s, CPU {user_ms:.2f} ms each, system {system_ms:.2f}"
         )
     if options.json:
-        rows = [{**way._asdict(), "rounds": [one._asdict() for one in rounds]} for way, rounds in found.items()]
+        rows = [{**layout._asdict(), "rounds": [one._asdict() for one in rounds]} for layout, rounds in found.items()]
         options.json.write_text(json.dumps(rows, indent=2))
 
 

@@ -66,9 +66,9 @@ async def run(
         await failing
         missing = await missing_results(hosts.fleet, http, receiver.record.promised)
         await asyncio.sleep(_LAST_WEBHOOKS_S)
-    untold = messages_of(receiver.record) - set(receiver.record.webhooks)
-    found = verdict(receiver.record, faults.done, missing, untold)
-    return {"seconds": round(sent_s, 1), **found}, traces(receiver.record, faults.done, missing, untold)
+    undelivered = messages_of(receiver.record) - set(receiver.record.webhooks)
+    found = verdict(receiver.record, faults.done, missing, undelivered)
+    return {"seconds": round(sent_s, 1), **found}, traces(receiver.record, faults.done, missing, undelivered)
 
 
 async def _main(options: argparse.Namespace) -> None:

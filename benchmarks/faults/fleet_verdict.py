@@ -21,7 +21,7 @@ def messages_of(record: Record) -> set[str]:
 
 
 def verdict(
-    record: Record, faults: Sequence[Fault], missing: Collection[str], untold: Collection[str]
+    record: Record, faults: Sequence[Fault], missing: Collection[str], undelivered: Collection[str]
 ) -> dict[str, object]:
     """Return the counts of a run."""
     repeats = list(_repeats(record))
@@ -35,23 +35,25 @@ def verdict(
         "promised": len(record.promised),
         "missing": len(missing),
         "jobs": len(record.jobs),
-        "webhooks_never": len(untold),
+        "webhooks_never": len(undelivered),
         "webhooks_twice_as_their_sender_was_killed_in_between": len(excused),
         "webhooks_twice_otherwise": len(repeats) - len(excused),
-        "jobs_nobody_was_told_of": len(set(record.webhooks) - messages_of(record)),
+        "unannounced_jobs": len(set(record.webhooks) - messages_of(record)),
     }
 
 
-def traces(record: Record, faults: Sequence[Fault], missing: Collection[str], untold: Collection[str]) -> list[str]:
+def traces(
+    record: Record, faults: Sequence[Fault], missing: Collection[str], undelivered: Collection[str]
+) -> list[str]:
     """Return a line for each request, job or message in a count that should be 0, and for each fault."""
     known = messages_of(record)
     lines = [f"lost: {one}" for one in record.lost]
     lines += [f"answered twice: {one}" for one in record.twice]
     lines += [f"missing: {one}" for one in missing]
-    lines += [f"webhook never: {one}" for one in sorted(untold)]
+    lines += [f"webhook never: {one}" for one in sorted(undelivered)]
     for key, jobs in record.jobs_of_key.items():
         if len(jobs) > 1 or not jobs <= known:
-            shown = [f"{name} ({'told' if name in known else 'untold'})" for name in sorted(jobs)]
+            shown = [f"{name} ({'announced' if name in known else 'unannounced'})" for name in sorted(jobs)]
             lines.append(f"jobs of key {key}: {', '.join(shown)}")
     for name, (first, second) in _repeats(record):
         killed = _sender_was_killed((first, second), faults)

@@ -31,7 +31,7 @@ class Name:
 
 
 @dataclass
-class Made:
+class RecordedCall:
     """A call that was recorded, not executed: its callable, its arguments, and what was then stored in its result."""
 
     of: object
@@ -44,14 +44,14 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Stored:
+class PersistentId:
     """A persistent id: a reference to data outside the pickle. Torch's are ('storage', type, key, device, elements)."""
 
     reference: object
 
 
 def read_pickle(data: bytes, is_allowed: Callable[[str], bool]) -> object:
-    """Return the value that the pickle describes: numbers, strings, tuples, lists, dictionaries, `Made`, `Stored`.
+    """Return the value that the pickle describes: numbers, strings, tuples, lists, dictionaries, calls and ids.
 
     Args:
         data: the pickle, protocol 2 as torch writes it.
@@ -108,18 +108,18 @@ class _Machine:
         arguments, of = self.pop(), self.pop()
         if not isinstance(arguments, tuple):
             raise TypeError("arguments are not a tuple")
-        self.push(Made(of, arguments))
+        self.push(RecordedCall(of, arguments))
 
     def build(self) -> None:
         state, made = self.pop(), self.stack[-1]
-        if not isinstance(made, Made):
+        if not isinstance(made, RecordedCall):
             raise TypeError("a state for an object that was not made")
         made.state = state
 
     def set_items(self, values: list[Any]) -> None:
         """Set entries of the dictionary on top of the stack; entries whose key is not a string are dropped."""
         target = self.stack[-1]
-        entries = target.items if isinstance(target, Made) else target
+        entries = target.items if isinstance(target, RecordedCall) else target
         if not isinstance(entries, dict) or len(values) % 2:
             raise TypeError("entries for an object that is not a dictionary")
         entries.update(
@@ -130,7 +130,7 @@ class _Machine:
         target = self.stack[-1]
         if isinstance(target, list):
             target.extend(values)
-        elif not isinstance(target, Made):  # a subclass of list, whose entries are not needed
+        elif not isinstance(target, RecordedCall):  # a subclass of list, whose entries are not needed
             raise TypeError("entries for an object that is not a list")
 
 
@@ -173,6 +173,6 @@ _STEPS: Mapping[str, _Step] = MappingProxyType(
         "REDUCE": lambda machine, _: machine.make(),
         "NEWOBJ": lambda machine, _: machine.make(),
         "BUILD": lambda machine, _: machine.build(),
-        "BINPERSID": lambda machine, _: machine.push(Stored(machine.pop())),
+        "BINPERSID": lambda machine, _: machine.push(PersistentId(machine.pop())),
     }
 )

@@ -16,7 +16,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from export.archives.inert_pickle import Made, Name, NotReadable, Stored, read_pickle
+from export.archives.inert_pickle import Name, NotReadable, PersistentId, RecordedCall, read_pickle
 from export.archives.zip_entries import ZipEntries
 from export.errors import CheckpointRefused
 
@@ -139,13 +139,13 @@ class _Reader:
                 "save the generator's state_dict() alone with torch.save and export that"
             ) from error
 
-    def tensor(self, made: Made, name: str) -> Tensor:
+    def tensor(self, made: RecordedCall, name: str) -> Tensor:
         """Return the tensor that a call of torch describes: a view of a storage, inside its bounds.
 
         Raises:
             CheckpointRefused: the view exceeds its storage, or is not described as torch describes tensors.
         """
-        if isinstance(made.of, Name) and made.of.path == _PARAMETER and isinstance(made.arguments[0], Made):
+        if isinstance(made.of, Name) and made.of.path == _PARAMETER and isinstance(made.arguments[0], RecordedCall):
             made = made.arguments[0]
         storage, *view = (*made.arguments[:4], None, None, None, None)[:4]
         offset, shape, strides = view
@@ -164,7 +164,7 @@ class _Reader:
         return torch.as_strided(flat, shape, strides, offset) if values else torch.empty(shape, dtype=flat.dtype)
 
     def _storage(self, stored: object, name: str) -> Tensor:
-        reference = stored.reference if isinstance(stored, Stored) else None
+        reference = stored.reference if isinstance(stored, PersistentId) else None
         if not isinstance(reference, tuple) or len(reference) != 5 or not isinstance(reference[1], Name):
             raise CheckpointRefused(f"{self.entries.path}: {name} has no storage as torch describes it")
         kind, key, count = _TYPES.get(reference[1].path.removeprefix("torch.")), reference[2], reference[4]
@@ -178,7 +178,7 @@ class _Reader:
 
 
 def _is_tensor(value: object) -> bool:
-    return isinstance(value, Made) and isinstance(value.of, Name) and value.of.path in (_TENSOR, _PARAMETER)
+    return isinstance(value, RecordedCall) and isinstance(value.of, Name) and value.of.path in (_TENSOR, _PARAMETER)
 
 
 def _is_size(value: object) -> TypeGuard[int]:
@@ -189,7 +189,7 @@ def _are_sizes(value: object) -> TypeGuard[tuple[int, ...]]:
     return isinstance(value, tuple) and len(value) <= _MAX_AXES and all(map(_is_size, value))
 
 
-def _attributes(reader: _Reader, value: object) -> Iterator[tuple[str, Made]]:
+def _attributes(reader: _Reader, value: object) -> Iterator[tuple[str, RecordedCall]]:
     """Yield the tensors of a program's modules with their dotted paths."""
     steps = 0
     waiting: list[tuple[tuple[str, ...], object]] = [((), value)]
@@ -198,20 +198,20 @@ def _attributes(reader: _Reader, value: object) -> Iterator[tuple[str, Made]]:
         steps += 1
         if len(path) > _MAX_DEPTH or steps > _MAX_STEPS:
             raise CheckpointRefused(f"{reader.entries.path}: its modules are nested more deeply than those of a net")
-        if isinstance(found, Made) and _is_tensor(found):
+        if isinstance(found, RecordedCall) and _is_tensor(found):
             yield ".".join(path), found
-        elif isinstance(found, Made) and isinstance(found.state, dict):
+        elif isinstance(found, RecordedCall) and isinstance(found.state, dict):
             waiting += [((*path, name), inner) for name, inner in reversed(found.state.items())]
 
 
 def _plain(reader: _Reader, value: object, path: str, seen: dict[int, object]) -> object:
     """Return nested dictionaries of tensors. `seen` maps the id of each dictionary to its copy, against cycles."""
-    if isinstance(value, Made) and _is_tensor(value):
+    if isinstance(value, RecordedCall) and _is_tensor(value):
         return reader.tensor(value, path)
-    if isinstance(value, Made) and isinstance(value.of, Name) and _ARRAY.fullmatch(value.of.path):
+    if isinstance(value, RecordedCall) and isinstance(value.of, Name) and _ARRAY.fullmatch(value.of.path):
         reader.array = reader.array or path.lstrip("/")
         return None
-    entries = value.items if isinstance(value, Made) else value
+    entries = value.items if isinstance(value, RecordedCall) else value
     if not isinstance(entries, dict) or path.count("/") > _MAX_DEPTH:
         return None
     if id(entries) not in seen:

@@ -12,7 +12,7 @@ MaskRange = Literal["0..1", "-0.5..0.5", "-1..1", "0..255"]
 MaskMeans = Literal["hole", "known"]
 Layout = Literal["nchw", "nhwc"]
 Composite = Literal["inside", "outside"]
-_PLACE = re.compile(r"(?P<name>.+?)(?:\[(?P<first>\d{1,3})(?::(?P<last>\d{1,3}))?\])?")
+_CHANNELS = re.compile(r"(?P<name>.+?)(?:\[(?P<first>\d{1,3})(?::(?P<last>\d{1,3}))?\])?")
 
 
 class _Frozen(BaseModel):
@@ -39,13 +39,13 @@ class Place(_Frozen):
         return self.name if self.channels is None else f"{self.name}[{self.channels[0]}:{self.channels[1]}]"
 
 
-def parse_place(text: str) -> Place:
+def parse_channels(text: str) -> Place:
     """Parse `NAME`, `NAME[CHANNEL]` or `NAME[FIRST:AFTER_LAST]`.
 
     Raises:
         ValueError: the channels are not a range.
     """
-    found = _PLACE.fullmatch(text)
+    found = _CHANNELS.fullmatch(text)
     if found is None or found["first"] is None:
         return Place(name=text)
     first = int(found["first"])

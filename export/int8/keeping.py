@@ -64,11 +64,11 @@ class Measured:
         reference = onnx_backend(graph)
         self._wanted = [reference(feed) for feed in self._feeds]
 
-    def psnr_db(self, model: onnx.ModelProto, most: int | None = None) -> list[float]:
-        """Return the PSNR of each picture, or of the first `most`."""
+    def psnr_db(self, model: onnx.ModelProto, count: int | None = None) -> list[float]:
+        """Return the PSNR of each picture, or of the first `count`."""
         onnx.save(model, self._scratch)
         run = onnx_backend(self._scratch)
-        pairs = zip(self._feeds[:most], self._wanted[:most], strict=True)
+        pairs = zip(self._feeds[:count], self._wanted[:count], strict=True)
         return [hole_psnr_db(run(feed), wanted, feed["mask"]) for feed, wanted in pairs]
 
 
@@ -121,16 +121,16 @@ def choose_layers(
     return Chosen(to_int8(model, {layer.name: scales[layer.name] for layer in order[kept:]}), by_noise, names)
 
 
-def fewest(most: int, enough: Callable[[int], bool]) -> int | None:
-    """Return the smallest number below `most` that is enough, by bisection; None if none is."""
-    low, high = 0, most
+def fewest(limit: int, enough: Callable[[int], bool]) -> int | None:
+    """Return the smallest number below `limit` that is enough, by bisection; None if none is."""
+    low, high = 0, limit
     while low < high:
         middle = (low + high) // 2
         if enough(middle):
             high = middle
         else:
             low = middle + 1
-    return low if low < most else None
+    return low if low < limit else None
 
 
 def multiplications(layer: Convolution, scales: Mapping[str, InputScale]) -> int:

@@ -133,12 +133,12 @@ def parse_sides(text: str | None) -> tuple[int, ...]:
 
 
 def _places(image: str | None, mask: str | None) -> dict[str, Any]:
-    from export.foreign.declaration import parse_place  # noqa: PLC0415 (loads pydantic)
+    from export.foreign.declaration import parse_channels  # noqa: PLC0415 (loads pydantic)
 
     try:
         return {
-            "image": parse_place(image) if image is not None else None,
-            "mask": parse_place(mask) if mask is not None else None,
+            "image": parse_channels(image) if image is not None else None,
+            "mask": parse_channels(mask) if mask is not None else None,
         }
     except ValueError as error:
         raise typer.BadParameter("--image and --mask take NAME, NAME[CHANNEL] or NAME[FIRST:AFTER_LAST]") from error

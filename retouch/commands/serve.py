@@ -62,10 +62,10 @@ def make_serve_command() -> Callable[..., None]:
             from service.processes.launcher.launcher import launch  # noqa: PLC0415 -- its processes load what they need
 
             raise typer.Exit(launch(settings, front_ends))
-        from service.compat.assembly import foreign_apis, grpc_beside  # noqa: PLC0415 -- loads the engines and FastAPI
+        from service.compat.assembly import foreign_apis, grpc_server_opener  # noqa: PLC0415 -- loads the engines and FastAPI
         from service.web.server import run  # noqa: PLC0415 -- as above
 
-        raise typer.Exit(run(settings, apis=foreign_apis(settings.api_names), beside=grpc_beside(settings)))
+        raise typer.Exit(run(settings, apis=foreign_apis(settings.api_names), beside=grpc_server_opener(settings)))
 
     parameters = [
         _make_parameter("config", _Config, None),

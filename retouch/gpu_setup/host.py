@@ -95,7 +95,7 @@ def this_host(environ: Mapping[str, str] = os.environ, notify: Callable[[str], N
         environ: as for `ask_driver`.
         notify: called with the action in progress if it takes long.
     """
-    driver = ask_driver(environ, patience=Patience(notify=notify))
+    driver = ask_driver(environ, limits=TimeLimits(notify=notify))
     found = driver.gpus != ()
     return GpuHost(
         driver,
@@ -107,7 +107,7 @@ def this_host(environ: Mapping[str, str] = os.environ, notify: Callable[[str], N
     )
 
 
-class Places(NamedTuple):
+class SearchFolders(NamedTuple):
     """The folders of a host that are searched.
 
     pci: lists the PCI devices, also cards without a driver.
@@ -118,7 +118,7 @@ class Places(NamedTuple):
     wsl: Path = Path("/usr/lib/wsl/lib")
 
 
-class Patience(NamedTuple):
+class TimeLimits(NamedTuple):
     """Time limits for the driver's answer.
 
     seconds: time until the driver counts as stuck: 30, because a driver that this call loads takes seconds per GPU.
@@ -132,32 +132,34 @@ class Patience(NamedTuple):
     notify: Callable[[str], None] = lambda _: None
 
 
-_HERE, _PATIENT = Places(), Patience()
+_THIS_HOST, _DEFAULT_LIMITS = SearchFolders(), TimeLimits()
 
 
-def ask_driver(environ: Mapping[str, str], places: Places = _HERE, patience: Patience = _PATIENT) -> Driver:
+def ask_driver(
+    environ: Mapping[str, str], folders: SearchFolders = _THIS_HOST, limits: TimeLimits = _DEFAULT_LIMITS
+) -> Driver:
     """Ask the NVIDIA driver for its version and GPUs.
 
     Args:
         environ: `PATH` has nvidia-smi; `CUDA_VISIBLE_DEVICES` may hide all GPUs.
-        places: the folders to search besides.
-        patience: the time limits of the answer.
+        folders: the folders to search besides.
+        limits: the time limits of the answer.
     """
     if environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in {"", "-1"}:
         return Driver()
-    command = shutil.which("nvidia-smi", path=os.pathsep.join((environ.get("PATH", os.defpath), str(places.wsl))))
+    command = shutil.which("nvidia-smi", path=os.pathsep.join((environ.get("PATH", os.defpath), str(folders.wsl))))
     if command is None:
-        return Driver(problem="no driver for it: nvidia-smi is not installed" if _has_card(places.pci) else "")
+        return Driver(problem="no driver for it: nvidia-smi is not installed" if _has_card(folders.pci) else "")
     try:
-        status, answer, problem = _run_bounded((command, *_QUERY), patience)
+        status, answer, problem = _run_bounded((command, *_QUERY), limits)
     except OSError as error:
         return Driver(problem=f"nvidia-smi does not start ({error.strerror})")
     except subprocess.TimeoutExpired:
-        return Driver(problem=f"nvidia-smi does not answer within {patience.seconds:g} s")
+        return Driver(problem=f"nvidia-smi does not answer within {limits.seconds:g} s")
     return read_answer(answer) if status == 0 else Driver(problem=f"nvidia-smi fails: {_first_line(answer + problem)}")
 
 
-def _run_bounded(command: Sequence[str], patience: Patience) -> tuple[int, str, str]:
+def _run_bounded(command: Sequence[str], limits: TimeLimits) -> tuple[int, str, str]:
     """Run a command and return its status, output and errors. If it takes too long, it is killed, or else abandoned.
 
     Output and errors go to files: reading a pipe would wait for every process that has inherited it.
@@ -170,23 +172,23 @@ def _run_bounded(command: Sequence[str], patience: Patience) -> tuple[int, str, 
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
         )
         try:
-            _wait(process, patience)
+            _wait(process, limits)
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             with suppress(subprocess.TimeoutExpired):  # if it is blocked in the driver, it ends when the driver returns
-                process.wait(patience.kill_seconds)
+                process.wait(limits.kill_seconds)
             raise
         for file in (output, errors):
             file.seek(0)
         return process.returncode, output.read().decode(errors="replace"), errors.read().decode(errors="replace")
 
 
-def _wait(process: subprocess.Popen[bytes], patience: Patience) -> None:
+def _wait(process: subprocess.Popen[bytes], limits: TimeLimits) -> None:
     try:
-        process.wait(min(patience.quiet_seconds, patience.seconds))
+        process.wait(min(limits.quiet_seconds, limits.seconds))
     except subprocess.TimeoutExpired:
-        patience.notify("asking the NVIDIA driver")
-        process.wait(max(0.0, patience.seconds - patience.quiet_seconds))
+        limits.notify("asking the NVIDIA driver")
+        process.wait(max(0.0, limits.seconds - limits.quiet_seconds))
 
 
 def read_answer(text: str) -> Driver:

@@ -15,7 +15,7 @@ from retouch.gpu_setup.errors import InstallFailed
 from retouch.gpu_setup.pip import Environment
 from retouch.gpu_setup.record import GpuRecord, read_record, remove_record, write_record
 
-HOW_TO_GO_ON = (
+HOW_TO_CONTINUE = (
     "Run `make serve` or `retouch install-gpu` again to continue from here (pip keeps what it has downloaded); "
     "`make serve CPU=1` or `retouch serve --device cpu` serves on the CPU meanwhile"
 )
@@ -101,7 +101,7 @@ class Installer:
             way, runtime = self._first_that_works(choice)
             self._write(before.model_copy(update={"state": "done", "engine": way.engine, "runtime": runtime}))
         except InstallFailed as error:
-            raise InstallFailed(f"{error}. {HOW_TO_GO_ON}") from error
+            raise InstallFailed(f"{error}. {HOW_TO_CONTINUE}") from error
         return runtime
 
     def restore_cpu(self) -> bool:

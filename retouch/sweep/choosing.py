@@ -14,7 +14,7 @@ DEFAULT = "crops"
 """The way of `auto` without a rule, apart from its treatment of thick holes."""
 RADII = (16, 32, 64, 96, 128, 192, 256, 384)
 """Upper bounds of the classes of thickness, in pixels of the picture; the last class has none."""
-AS_GOOD = 0.005
+TOLERANCE = 0.005
 """Fraction of the default's mean LPIPS by which a way may be worse and still count as good; the cheapest is chosen."""
 STANDARD_ERRORS = 2.0
 """Standard errors that are added to a mean difference before it is compared, so that no way wins by chance on a few
@@ -64,7 +64,7 @@ def best_way(rows: Sequence[CaseMeasurements], ways: Mapping[str, FillRule]) -> 
     Ways are compared by their LPIPS on the same cases. The default counts as good as itself; of several equally cheap
     ways the default is chosen, or else the first.
     """
-    limit = AS_GOOD * fmean(row.tried[DEFAULT].lpips for row in rows)
+    limit = TOLERANCE * fmean(row.tried[DEFAULT].lpips for row in rows)
     differences = {name: [row.tried[name].lpips - row.tried[DEFAULT].lpips for row in rows] for name in ways}
     better = [name for name in ways if _upper_confidence_limit(differences[name]) < 0]
     if better:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from engines.errors import EngineUnavailable
 from engines.files.regular import open_regular
 from engines.manifest import ModelName, Sha256
-from retouch.zoo.download import Downloader, Wanted
+from retouch.zoo.download import Downloader, DownloadSpec
 from retouch.zoo.errors import DownloadFailed, FileRefused, LicenceRefused, ZooError
 from retouch.zoo.rows import Row
 from retouch.zoo.table import published_models
@@ -145,7 +145,7 @@ def _downloaded(request: AddRequest, notify: Notify) -> Path:
     except OSError as error:
         why = f"{target.parent}: cannot be made ({error.strerror}); name another folder with --downloads"
         raise DownloadFailed(why) from error
-    request.downloader.fetch(Wanted(row.url, row.hosts, row.size, sha256 is not None), target, notify)
+    request.downloader.fetch(DownloadSpec(row.url, row.hosts, row.size, sha256 is not None), target, notify)
     return target
 
 

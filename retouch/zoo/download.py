@@ -27,7 +27,7 @@ _HEADROOM_BYTES = 2**28
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 
-class Wanted(NamedTuple):
+class DownloadSpec(NamedTuple):
     """A file to fetch: its address, the allowed hosts, its size if known, and whether a download may be resumed."""
 
     url: str
@@ -53,7 +53,7 @@ class Downloader:
     seconds: float = 60
     free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free
 
-    def fetch(self, wanted: Wanted, target: Path, notify: Callable[[str], None]) -> None:
+    def fetch(self, wanted: DownloadSpec, target: Path, notify: Callable[[str], None]) -> None:
         """Fetch a file to `target`, whose folder exists.
 
         Raises:
@@ -70,7 +70,7 @@ class Downloader:
         except OSError as error:
             raise DownloadFailed(f"{partial}: cannot be written ({error.strerror})") from error
 
-    def _fill(self, file: BinaryIO, wanted: Wanted, folder: Path, notify: Callable[[str], None]) -> None:
+    def _fill(self, file: BinaryIO, wanted: DownloadSpec, folder: Path, notify: Callable[[str], None]) -> None:
         have = file.seek(0, os.SEEK_END)
         with (
             httpx.Client(verify=self.context, timeout=self.seconds, trust_env=not self.places) as client,
@@ -85,7 +85,7 @@ class Downloader:
             _copy(answer, file, total, begin, notify)
 
     @contextmanager
-    def _answer(self, client: httpx.Client, wanted: Wanted, have: int) -> Iterator[httpx.Response]:
+    def _answer(self, client: httpx.Client, wanted: DownloadSpec, have: int) -> Iterator[httpx.Response]:
         """Follow redirects within the listed hosts to the answer that carries the file."""
         url = httpx.URL(wanted.url)
         for _ in range(_MAX_REDIRECTS + 1):
@@ -107,7 +107,9 @@ class Downloader:
         there = url.copy_with(host=address, port=port)
         return client.stream("GET", there, headers={**headers, "Host": url.host}, extensions={"sni_hostname": url.host})
 
-    def _place_in_file(self, answer: httpx.Response, wanted: Wanted, have: int, folder: Path) -> tuple[int, int | None]:
+    def _place_in_file(
+        self, answer: httpx.Response, wanted: DownloadSpec, have: int, folder: Path
+    ) -> tuple[int, int | None]:
         """Return where the answer's first byte belongs, and the size of the whole file if it is known."""
         if answer.status_code == httpx.codes.PARTIAL_CONTENT:
             begin = have
@@ -196,5 +198,5 @@ def _whole_number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 16 else None
 
 
-def _advice(wanted: Wanted) -> str:
+def _advice(wanted: DownloadSpec) -> str:
     return f"if its host is out of reach here, fetch {wanted.url.rpartition('/')[2]} elsewhere and give it with --file"

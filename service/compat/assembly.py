@@ -10,7 +10,7 @@ from service.compat.open_inference.routes import OPEN_INFERENCE
 from service.compat.openai.routes import OPENAI
 from service.core.settings import Settings
 from service.web.foreign_api import ForeignApi
-from service.web.server import OpenBeside
+from service.web.server import OpenExtraServer
 
 _APIS = (OPENAI, IOPAINT, OPEN_INFERENCE, AUTOMATIC1111)
 
@@ -20,7 +20,7 @@ def foreign_apis(names: Collection[str]) -> tuple[ForeignApi, ...]:
     return tuple(api for api in _APIS if api.name in names)
 
 
-def grpc_beside(settings: Settings) -> OpenBeside | None:
+def grpc_server_opener(settings: Settings) -> OpenExtraServer | None:
     """Return the function that opens the gRPC server; None if gRPC is off."""
     if not settings.grpc_port:
         return None

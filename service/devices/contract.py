@@ -51,7 +51,7 @@ class Device(ABC):
     worker_is_shared: bool = False
     """Whether the thread that launches serves another device, too, which idles while `launch` computes."""
 
-    def batch_rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
+    def batch_rows(self, engine: Engine, first: Sample, max_rows: int, waiting: int) -> int:
         """The largest number of samples to launch now in one batch; 0 where nothing may be launched.
 
         Called while the queue is locked: it must neither block nor open anything.
@@ -59,11 +59,11 @@ class Device(ABC):
         Args:
             engine: computes the batch.
             first: the next sample in the queue; the others of the batch have its tile size.
-            most: the engine's largest batch.
+            max_rows: the engine's largest batch.
             waiting: number of samples that are queued for all engines together, at least 1.
         """
         del engine, first, waiting
-        return most
+        return max_rows
 
     @abstractmethod
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> Ticket:
@@ -161,10 +161,10 @@ class PerEngineDevice(Device):
     def poll_s(self) -> float:  # type: ignore[override] # as above
         return min((device.poll_s for device in self._devices.values()), default=self.serial.poll_s)
 
-    def batch_rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
+    def batch_rows(self, engine: Engine, first: Sample, max_rows: int, waiting: int) -> int:
         key = self._device_key(engine)
         device = self._devices.get(key or _LANES, self.serial)  # `launch` opens a device that is not open yet
-        return device.batch_rows(engine, first, most, waiting)
+        return device.batch_rows(engine, first, max_rows, waiting)
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> LaunchedBatch:
         device = self._device_of(engine)

@@ -73,20 +73,20 @@ class LaneDevice(Device):
         self._row_s: WeakKeyDictionary[Engine, dict[RowSize, float]] = WeakKeyDictionary()
         """Smoothed seconds that a lane takes for one row of a size."""
 
-    def batch_rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
+    def batch_rows(self, engine: Engine, first: Sample, max_rows: int, waiting: int) -> int:
         """The smallest batch that is worth a lane, because larger batches are no faster per row on a CPU.
 
         For an engine without lanes, which uses all threads: the whole batch if no lane is in use, else 0.
         """
         if not isinstance(engine, LaneEngine) or engine.lanes == 1:
-            return 0 if self._in_use else most
+            return 0 if self._in_use else max_rows
         free = engine.lanes - len(self._in_use)
         if free <= 0:
             return 0
         self._waiting = waiting
         row_s = self._row_s.get(engine, {}).get(_row_size(first), _MIN_BATCH_S)
-        worth = ceil(_MIN_BATCH_S / row_s) if row_s > 0 else most
-        return min(worth, ceil(most / engine.lanes), ceil(waiting / free))
+        wanted = ceil(_MIN_BATCH_S / row_s) if row_s > 0 else max_rows
+        return min(wanted, ceil(max_rows / engine.lanes), ceil(waiting / free))
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> Ticket:
         assert isinstance(engine, LaneEngine)  # noqa: S101 -- checked by `PerEngineDevice`

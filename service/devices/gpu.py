@@ -175,8 +175,8 @@ def _require_fit(engine: StreamEngine, shape: BatchShape) -> None:
 
 def _page_locked_targets(samples: Sequence[Sample]) -> tuple[Tile, ...]:
     """The samples' own page-locked arrays, which the GPU can write tiles to; empty unless every sample has one."""
-    places = tuple(sample.into for sample in samples if sample.locked and sample.into is not None)
-    return places if len(places) == len(samples) else ()
+    targets = tuple(sample.into for sample in samples if sample.locked and sample.into is not None)
+    return targets if len(targets) == len(samples) else ()
 
 
 def _read_tiles(buffers: BatchBuffers, ticket: GpuTicket) -> Tiles:

@@ -66,22 +66,22 @@ def batch_shape_of(samples: Sequence[Sample]) -> BatchShape:
     return BatchShape(len(samples), first.tile.height, first.tile.width, first.samples)
 
 
-def padded_batch_sizes(most: int) -> list[int]:
-    """The batch sizes that are sent to a GPU, ascending: 1, 2, 3, 4, 6, 8, 12, … `most`.
+def padded_batch_sizes(max_rows: int) -> list[int]:
+    """The batch sizes that are sent to a GPU, ascending: 1, 2, 3, 4, 6, 8, 12, … `max_rows`.
 
     At most a third of a batch is padding. There are few sizes because each needs its own context and CUDA graph.
     """
-    sizes = {most}
+    sizes = {max_rows}
     power = 1
-    while power < most:
-        sizes |= {power, power * 3 // 2} if power * 3 // 2 < most else {power}
+    while power < max_rows:
+        sizes |= {power, power * 3 // 2} if power * 3 // 2 < max_rows else {power}
         power *= 2
     return sorted(sizes)
 
 
-def padded_batch_size(shape: BatchShape, most: int) -> BatchShape:
-    """Round a batch up to the next padded size; a batch larger than `most` stays as it is."""
-    rows = next((size for size in padded_batch_sizes(most) if size >= shape.batch), shape.batch)
+def padded_batch_size(shape: BatchShape, max_rows: int) -> BatchShape:
+    """Round a batch up to the next padded size; a batch larger than `max_rows` stays as it is."""
+    rows = next((size for size in padded_batch_sizes(max_rows) if size >= shape.batch), shape.batch)
     return shape._replace(batch=rows)
 
 

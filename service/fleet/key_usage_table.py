@@ -78,6 +78,6 @@ def take(ledger: Transaction, demand: Demand, lease_s: float) -> Grant:
     return Grant(tokens, max(0.0, tokens_wait_s), left[0], requests, requests_wait_s, left[1], processes)
 
 
-def _granted(wanted: float, owed: float, there: float) -> float:
-    """Return the whole units to take out of `there`; what is owed is taken even if `there` is less."""
-    return max(owed, float(min(math.floor(wanted), math.floor(max(0.0, there)))))
+def _granted(wanted: float, owed: float, available: float) -> float:
+    """Return the whole units to take out of `available`; what is owed is taken even if `available` is less."""
+    return max(owed, float(min(math.floor(wanted), math.floor(max(0.0, available)))))

@@ -46,7 +46,7 @@ class SharedOrders:
         try:
             self.objects.put(_order_name(job_id), data, _BYTES)
         except OSError as error:
-            raise _away("a job's request cannot be stored", error) from error
+            raise _unavailable_error("a job's request cannot be stored", error) from error
 
     def find(self, job_id: str) -> Order:
         """See `OrderFiles`."""
@@ -54,7 +54,7 @@ class SharedOrders:
         try:
             data = self.objects.load(_order_name(job_id))
         except OSError as error:
-            raise _away("a job's request cannot be read", error) from error
+            raise _unavailable_error("a job's request cannot be read", error) from error
         try:
             stored = msgspec.msgpack.decode(data or b"", type=_StoredOrder)
             return Order(stored.task, stored.files, OPTIONS[stored.task].model_validate(stored.options))
@@ -93,14 +93,14 @@ class SharedResponses:
         try:
             self.objects.put(_response_name(claim), encode_response(response), _BYTES)
         except OSError as error:
-            raise _away("the answer to an Idempotency-Key cannot be stored", error) from error
+            raise _unavailable_error("the answer to an Idempotency-Key cannot be stored", error) from error
 
     def find(self, claim: Claim) -> StoredResponse | None:
         """See `ResponseFiles`."""
         try:
             data = self.objects.load(_response_name(claim))
         except OSError as error:
-            raise _away("the answer to this Idempotency-Key cannot be read", error) from error
+            raise _unavailable_error("the answer to this Idempotency-Key cannot be read", error) from error
         return None if data is None else decode_response(data)
 
     def replace_deleted(self, claim: Claim) -> None:
@@ -123,5 +123,5 @@ def _response_name(claim: Claim) -> str:
     return f"{RESPONSES}/{claim.name[:2]}/{claim.name}-{claim.owner}-{claim.expires_at!r}"
 
 
-def _away(what: str, error: OSError) -> NotReady:
+def _unavailable_error(what: str, error: OSError) -> NotReady:
     return NotReady(f"{what} now ({error.strerror or error}); try again later", code="storage_unavailable")

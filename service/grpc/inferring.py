@@ -7,7 +7,7 @@ from functools import partial
 
 from service.grpc.call import Answer, RemoteCall
 from service.grpc.metadata import allowed_s
-from service.grpc.requests import named_request_of, response_of
+from service.grpc.requests import parse_named_request, response_of
 from service.intake.intake import Arrival, Intake, admitted
 from service.intake.options import ignored_header
 from service.intake.reply_facts import reply_facts
@@ -47,7 +47,7 @@ def _arrival(call: RemoteCall) -> Arrival:
 async def _read(call: RemoteCall, intake: Intake) -> InferOrder:
     message = await call.read()
     intake.count_bytes(2 * len(message))  # the message and a copy of its pictures
-    reading = partial(named_request_of, message, intake.service.settings.max_pixels)
+    reading = partial(parse_named_request, message, intake.service.settings.max_pixels)
     named = await asyncio.to_thread(reading) if len(message) > _LARGE_BYTES else reading()
     del message, reading
     return await order_of(intake, named.request, named.model, named.version)

@@ -1,8 +1,8 @@
 """The memory of messages that admission does not count: those that arrive, and replies that clients have not read.
 
-gRPC delivers a message when it is complete, and its size is not known before. So a message that arrives takes a place
-of the largest size, and when all places are taken, HTTP/2's flow control holds further messages back. A client gets at
-most half of the places, so that one that sends slowly leaves room for others. Used on the event loop only.
+gRPC delivers a message when it is complete, and its size is not known before. So a message that arrives takes a slot
+of the largest size, and when all slots are taken, HTTP/2's flow control holds further messages back. A client gets at
+most half of the slots, so that one that sends slowly leaves room for others. Used on the event loop only.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class MessageMemory:
     """
 
     def __init__(self, max_bytes: float, message_bytes: int) -> None:
-        self.places = max(2, int(max_bytes // message_bytes))
-        self._each = self.places // 2
+        self.slots = max(2, int(max_bytes // message_bytes))
+        self._slots_per_client = self.slots // 2
         self._arriving: Counter[str] = Counter()
         self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
         self._max_unread = max(max_bytes, 2 * message_bytes)
@@ -35,17 +35,17 @@ class MessageMemory:
 
     @asynccontextmanager
     async def arriving(self, client: str) -> AsyncIterator[None]:
-        """Wait for a place, and hold it until the block ends.
+        """Wait for a slot, and hold it until the block ends.
 
         Raises:
             Overloaded: replies that this client, or all, have not read take too much memory.
         """
-        self._refuse_unread(client)
-        await self._take(client)
+        self._require_replies_read(client)
+        await self._acquire_slot(client)
         try:
             yield
         finally:
-            self._give_back(client)
+            self._release_slot(client)
 
     @contextmanager
     def unread(self, client: str, nbytes: int) -> Iterator[None]:
@@ -59,19 +59,19 @@ class MessageMemory:
                 del self._unread[client]
 
     @property
-    def held(self) -> tuple[int, int, int]:
-        """The places taken, the messages that wait for one, and the bytes of unread replies."""
+    def usage(self) -> tuple[int, int, int]:
+        """The slots taken, the messages that wait for one, and the bytes of unread replies."""
         return self._arriving.total(), len(self._waiting), self._unread.total()
 
-    def _refuse_unread(self, client: str) -> None:
+    def _require_replies_read(self, client: str) -> None:
         if self._unread[client] > self._max_unread / 2 or self._unread.total() > self._max_unread:
             raise Overloaded(
                 f"replies that were not read take {self._unread.total() / 2**20:.0f} MiB; read them first",
                 retry_after_s=_RETRY_S,
             )
 
-    async def _take(self, client: str) -> None:
-        if not self._waiting and self._has_place_for(client):
+    async def _acquire_slot(self, client: str) -> None:
+        if not self._waiting and self._has_slot_for(client):
             self._arriving[client] += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -80,28 +80,28 @@ class MessageMemory:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # the place was given just before the cancellation
-                self._give_back(client)
+            if turn.done() and not turn.cancelled():  # the slot was given just before the cancellation
+                self._release_slot(client)
             else:
                 self._waiting.remove((client, turn))
             raise
 
-    def _give_back(self, client: str) -> None:
+    def _release_slot(self, client: str) -> None:
         self._arriving[client] -= 1
         if not self._arriving[client]:
             del self._arriving[client]
         self._wake()
 
-    def _has_place_for(self, client: str) -> bool:
-        return self._arriving.total() < self.places and self._arriving[client] < self._each
+    def _has_slot_for(self, client: str) -> bool:
+        return self._arriving.total() < self.slots and self._arriving[client] < self._slots_per_client
 
     def _wake(self) -> None:
-        """Give free places to the messages that have waited longest, unless their client holds half of all places."""
+        """Give free slots to the messages that have waited longest, unless their client holds half of all slots."""
         for entry in tuple(self._waiting):
             client, turn = entry
-            if self._arriving.total() >= self.places:
+            if self._arriving.total() >= self.slots:
                 return
-            if not turn.done() and self._has_place_for(client):  # a cancelled one removes itself
+            if not turn.done() and self._has_slot_for(client):  # a cancelled one removes itself
                 self._waiting.remove(entry)
                 self._arriving[client] += 1
                 turn.set_result(None)

@@ -58,7 +58,7 @@ class MessageParameters:
         return int(text or 0)
 
 
-def named_request_of(message: bytes, max_pixels: int) -> NamedRequest:
+def parse_named_request(message: bytes, max_pixels: int) -> NamedRequest:
     """Read a message as an inference request.
 
     Raises:

@@ -17,7 +17,7 @@ _REPORT_VALID_S = 5.0
 """Seconds without a report after which a server is removed from the table, if its health checks fail."""
 
 
-class Reported:
+class ReportedServers:
     """The servers that were reported in the last `_REPORT_VALID_S` seconds. Thread-safe.
 
     Args:
@@ -58,7 +58,7 @@ class Registrar:
     """
 
     def __init__(self, path: str) -> None:
-        self._reported = Reported(time.monotonic)
+        self._reported = ReportedServers(time.monotonic)
         self._table = ProxyTable(Path(path))
         self._stopped = threading.Event()
         threading.Thread(target=self._follow, name="proxy table", daemon=True).start()

@@ -71,7 +71,7 @@ class ModelBucket:
     _known: dict[VersionKey, tuple[tuple[int, float], RemoteVersion | None]] = field(default_factory=dict)
     """Versions found by the last listing, with size and time of their `files.json`; None for a damaged one."""
     _closed: threading.Event = field(default_factory=threading.Event)
-    unread: OSError | None = None
+    read_error: OSError | None = None
     """The error that kept the last listing from reading an existing `files.json`; None if there was none."""
 
     @property
@@ -86,9 +86,9 @@ class ModelBucket:
     def versions(self) -> dict[VersionKey, RemoteVersion | None]:
         """List the versions; the value is None if a version's `files.json` is damaged, too large or unreadable.
 
-        An unreadable one sets `unread`. Only new and changed `files.json` up to 1 MiB are read.
+        An unreadable one sets `read_error`. Only new and changed `files.json` up to 1 MiB are read.
         """
-        self.unread = None
+        self.read_error = None
         found: dict[VersionKey, tuple[tuple[int, float], RemoteVersion | None]] = {}
         for entry in self.objects.entries():
             if match := _VERSION.fullmatch(entry.name):
@@ -168,7 +168,7 @@ class ModelBucket:
         except OSError as error:
             if self.is_closed:
                 raise
-            self.unread = error
+            self.read_error = error
             return _UNREADABLE, None
 
     def _read(self, key: VersionKey) -> RemoteVersion | None:

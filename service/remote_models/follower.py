@@ -39,7 +39,7 @@ class Follower:
     """The first error of this round."""
     _paused: dict[str, tuple[float, OSError | None]] = field(default_factory=dict)
     """Versions that could not be fetched: time of the attempt, and the OSError; None if the version was refused."""
-    _said: set[str] = field(default_factory=set)
+    _logged: set[str] = field(default_factory=set)
 
     @property
     def failing_s(self) -> float:
@@ -51,8 +51,8 @@ class Follower:
         """Do one round, unless another process of this host is doing one. Raises nothing."""
         self._problem = None
         try:
-            with self.folder.held_alone() as alone:
-                if alone:
+            with self.folder.lock() as locked:
+                if locked:
                     self._round()
         except (OSError, NotReady) as error:
             self._problem = error
@@ -60,9 +60,9 @@ class Follower:
             self._problem = error
             if self._failing_since is None:
                 _log.exception("comparing the models with the bucket failed; retrying")
-        self._tell_state()
+        self._log_state_change()
 
-    def _tell_state(self) -> None:
+    def _log_state_change(self) -> None:
         if self._problem is not None and self._failing_since is None:
             self._failing_since = self.clock()
             _log.warning("models cannot be fetched; the local ones are served", error=str(self._problem))
@@ -71,22 +71,22 @@ class Follower:
             self._failing_since = None
 
     def _round(self) -> None:
-        there = self.bucket.versions()
-        if self.bucket.unread is not None:
-            self._problem = self.bucket.unread
-        for key in sorted(key for key, version in there.items() if version is None):
+        remote = self.bucket.versions()
+        if self.bucket.read_error is not None:
+            self._problem = self.bucket.read_error
+        for key in sorted(key for key, version in remote.items() if version is None):
             self._warn_once(
                 f"{key}: its files.json is damaged or cannot be read; if this persists, push another version"
             )
         installed = self.folder.installed()
-        self._remove_withdrawn(there, installed)
-        wanted = [version for version in there.values() if version and self._is_new(version, installed)]
-        with self._going_on("what is no longer in the bucket"):
+        self._remove_withdrawn(remote, installed)
+        wanted = [version for version in remote.values() if version and self._is_new(version, installed)]
+        with self._recording_errors("what is no longer in the bucket"):
             self.folder.clear_staged({str(version) for version in wanted})
-        self._install_agreed(there)  # also announces this host to the others, before fetches that may take long
+        self._install_agreed(remote)  # also announces this host to the others, before fetches that may take long
         for version in _newest_first(wanted):
             if not self.folder.is_staged(version) and self._fetch(version):
-                self._install_agreed(there)
+                self._install_agreed(remote)
 
     def _is_new(self, version: RemoteVersion, installed: Installed) -> bool:
         digest = installed.get(version.key, "")
@@ -114,48 +114,48 @@ class Follower:
             return False
         return True
 
-    def _install_agreed(self, there: Remote) -> None:
+    def _install_agreed(self, remote: Remote) -> None:
         """Announce this host's versions to the other hosts, and install the fetched ones that may be served."""
         installed = self.folder.installed()
-        here = [version for version in there.values() if version and installed.get(version.key) == version.digest]
-        staged = [version for version in there.values() if version and self.folder.is_staged(version)]
+        current = [version for version in remote.values() if version and installed.get(version.key) == version.digest]
+        staged = [version for version in remote.values() if version and self.folder.is_staged(version)]
         try:
-            agreed = self.agreement.agreed([str(version) for version in (*staged, *here)])
+            agreed = self.agreement.agreed([str(version) for version in (*staged, *current)])
         except NotReady as error:
             self._problem = self._problem or error
             return
         for version in _newest_first(staged):
             if str(version) not in agreed:
-                if self._is_unsaid(f"waits {version}"):
+                if self._is_not_logged(f"waits {version}"):
                     _log.info("model fetched; it waits until the other hosts have it", model=str(version.key))
                 continue
-            with self._going_on(version.key):
+            with self._recording_errors(version.key):
                 self.folder.install(version)
                 _log.info("model fetched", model=str(version.key))
 
-    def _remove_withdrawn(self, there: Remote, installed: Installed) -> None:
+    def _remove_withdrawn(self, remote: Remote, installed: Installed) -> None:
         """Remove versions that the bucket no longer has, or has with other files.
 
         If the bucket still has versions of a model but none is installed, the newest withdrawn one stays for now.
         """
-        withdrawn = {key for key, digest in installed.items() if digest and _is_withdrawn(key, digest, there)}
-        if withdrawn and not there:
+        withdrawn = {key for key, digest in installed.items() if digest and _is_withdrawn(key, digest, remote)}
+        if withdrawn and not remote:
             self._warn_once("the bucket has no version at all, so none is removed here: is its address right?")
             return
         left = {key.name for key in installed if key not in withdrawn}
-        expected = {key.name for key in there} - left
+        expected = {key.name for key in remote} - left
         kept = {
             max(key for key in withdrawn if key.name == name) for name in expected & {key.name for key in withdrawn}
         }
         for key in sorted(kept):
-            self._warn_once(f"{key} was withdrawn, and is served until another version of {key.name} is here")
+            self._warn_once(f"{key} was withdrawn, and is served until another version of {key.name} is available")
         for key in sorted(withdrawn - kept):
-            with self._going_on(key):
+            with self._recording_errors(key):
                 self.folder.remove(key)
                 _log.info("model withdrawn", model=str(key))
 
     @contextmanager
-    def _going_on(self, what: object) -> Iterator[None]:
+    def _recording_errors(self, what: object) -> Iterator[None]:
         """Record an OSError raised in the block, and continue after the block."""
         try:
             yield
@@ -164,19 +164,19 @@ class Follower:
             self._warn_once(f"{what}: {error}")
 
     def _warn_once(self, reason: str) -> None:
-        if self._is_unsaid(reason):
+        if self._is_not_logged(reason):
             _log.warning("model of the bucket not served", reason=reason)
 
-    def _is_unsaid(self, text: str) -> bool:
-        unsaid = text not in self._said
-        self._said.add(text)
+    def _is_not_logged(self, text: str) -> bool:
+        unsaid = text not in self._logged
+        self._logged.add(text)
         return unsaid
 
 
-def _is_withdrawn(key: VersionKey, digest: str, there: Remote) -> bool:
+def _is_withdrawn(key: VersionKey, digest: str, remote: Remote) -> bool:
     """Return whether the bucket no longer has the version, or has other files under its number."""
-    version = there.get(key)
-    return key not in there or (version is not None and version.digest != digest)
+    version = remote.get(key)
+    return key not in remote or (version is not None and version.digest != digest)
 
 
 def _newest_first(versions: Iterable[RemoteVersion]) -> list[RemoteVersion]:

@@ -35,7 +35,7 @@ class LocalFolder:
     root: Path
 
     @contextmanager
-    def held_alone(self) -> Iterator[bool]:
+    def lock(self) -> Iterator[bool]:
         """Hold the fetch lock during the block, after removing leftovers; yields False if another process holds it."""
         stage = self.root / _STAGE
         stage.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ class LocalFolder:
                 errno.ENOSPC,
                 f"it has {needed} bytes, and the disk of {self.root} {free} free; make room, or withdraw old versions",
             )
-        self._require_place(version.key)
+        self._require_free_folder(version.key)
         staged = self._staged(version)
         partial = staged.with_name(staged.name + _PARTIAL)
         try:
@@ -93,8 +93,8 @@ class LocalFolder:
 
     def install(self, version: RemoteVersion) -> None:
         """Move a staged version to where it is served, replacing a version from the bucket with the same number."""
-        self._require_place(version.key)
-        place = self._place(version.key)
+        self._require_free_folder(version.key)
+        place = self._version_folder(version.key)
         place.parent.mkdir(exist_ok=True)
         if (place / FILES_FILE).exists():
             self.remove(version.key)
@@ -105,10 +105,10 @@ class LocalFolder:
     def remove(self, key: VersionKey) -> None:
         """Remove an installed version; processes that list the folder see it whole or not at all."""
         away = self.root / _STAGE / f"{key.name}-{key.version}-removed{_PARTIAL}"
-        self._place(key).rename(away)
+        self._version_folder(key).rename(away)
         shutil.rmtree(away)
         with suppress(OSError):  # other versions are in it
-            self._place(key).parent.rmdir()
+            self._version_folder(key).parent.rmdir()
 
     def clear_staged(self, keep: set[str]) -> None:
         """Remove staged versions except those in `keep`, each as `NAME/VERSION@DIGEST`."""
@@ -117,13 +117,13 @@ class LocalFolder:
             if path.name not in names and path.name != _LOCK:
                 _remove(path)
 
-    def _require_place(self, key: VersionKey) -> None:
+    def _require_free_folder(self, key: VersionKey) -> None:
         """Raise OSError if the version's place is taken by anything that is not from the bucket."""
-        place = self._place(key)
+        place = self._version_folder(key)
         if os.path.lexists(place) and not (place / FILES_FILE).exists() and not _is_empty(place):
             raise OSError(errno.ENOTEMPTY, f"{place} holds something else; remove it, or publish the next version")
 
-    def _place(self, key: VersionKey) -> Path:
+    def _version_folder(self, key: VersionKey) -> Path:
         return self.root / key.name / str(key.version)
 
     def _staged(self, version: RemoteVersion) -> Path:

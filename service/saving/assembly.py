@@ -83,7 +83,7 @@ async def open_store(
         await _flush_and_close_store(store, drain)
 
 
-def check_places(settings: Settings) -> None:
+def check_storage_settings(settings: Settings) -> None:
     """Check the address of the bucket of results, without opening anything.
 
     Raises:
@@ -102,9 +102,9 @@ def open_storage(settings: Settings) -> Storage:
     """Open the durable storage; the results directory is created and probed in any case, because it holds the spool.
 
     Raises:
-        SettingsInvalid: the directory cannot be written to, or as raised by `check_places`.
+        SettingsInvalid: the directory cannot be written to, or as raised by `check_storage_settings`.
     """
-    check_places(settings)
+    check_storage_settings(settings)
     files = ResultFiles(settings.results_dir, max_group_size=_MAX_GROUP_SIZE)
     files.prepare()
     if not settings.results_url:

@@ -23,12 +23,12 @@ class Backlog:
 
     Args:
         limits: limits of reserved and waiting results together.
-        most_at_once: largest number of results in a writer's group.
+        max_group_size: largest number of results in a writer's group.
         clock: the clocks of the store; ages are measured with its `now`.
         gather_s: longest time that a result waits for others to be saved with, in seconds.
     """
 
-    def __init__(self, limits: SpoolLimits, most_at_once: int, clock: Clock, gather_s: float = GATHER_S) -> None:
+    def __init__(self, limits: SpoolLimits, max_group_size: int, clock: Clock, gather_s: float = GATHER_S) -> None:
         self._clock = clock
         lock = threading.RLock()  # guards all attributes below
         self._changed = threading.Condition(lock)
@@ -36,7 +36,7 @@ class Backlog:
         self._spool = SpoolCapacity(limits)
         self.waiting: dict[str, UnsavedResult] = {}
         """Accepted results by id, in order of arrival; other threads may look one up without the lock."""
-        self._queue = WriteQueue(most_at_once, gather_s)  # the results that no writer has taken
+        self._queue = WriteQueue(max_group_size, gather_s)  # the results that no writer has taken
         self._flushing = self._lost = self._recoveries = self._kept_bytes = 0
         self._closed = False
 
@@ -119,7 +119,7 @@ class Backlog:
             now = self._clock.now()
             for waiting in group:
                 del self.waiting[waiting.id]
-                self._let_go_of(waiting)
+                self._remove_entry(waiting)
                 self._spool.drain(waiting.size, now)
             self._changed.notify_all()
         return now
@@ -139,7 +139,7 @@ class Backlog:
         with self._changed:
             for waiting in group:
                 waiting.failed = True
-                self._let_go_of(waiting)
+                self._remove_entry(waiting)
                 self._queue.append(waiting)
             if len(group) > 1:
                 self._queued.notify(len(group))
@@ -230,7 +230,7 @@ class Backlog:
         else:
             self._wake_if_due()
 
-    def _let_go_of(self, waiting: UnsavedResult) -> None:
+    def _remove_entry(self, waiting: UnsavedResult) -> None:
         """Drop a result's image from memory."""
         if waiting.body is not None:
             waiting.body = None

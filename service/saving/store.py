@@ -53,12 +53,12 @@ class ResultStore:
         self.index = ResultIndex(ledger or ledger_file(spool_files.owner.root), lambda: self._clock.wall().timestamp())
         self._backlog = Backlog(limits, storage.max_group_size, self._clock, gather_s)
         self._finder = ResultFinder(self._backlog.waiting, spool_files, storage, self.index)
-        self._trust = SpoolSafeguard(spool_files, storage, self.disk, self.index)
+        self._safeguard = SpoolSafeguard(spool_files, storage, self.disk, self.index)
         self._writers = Writers(
             threads,
             self._backlog,
             self._finder,
-            self._trust,
+            self._safeguard,
             self.disk,
             observer or Unobserved(),
             backoff or Backoff(),
@@ -167,7 +167,7 @@ class ResultStore:
 
     def count_unsaved(self) -> UnsavedCounts:
         """Count the accepted results by their state if the process ended now, including those already lost."""
-        return self._trust.count_unsaved(self._backlog.all_unsaved(), self._backlog.lost_results)
+        return self._safeguard.count_unsaved(self._backlog.all_unsaved(), self._backlog.lost_results)
 
     def unsaved_among(self, result_ids: Sequence[str]) -> bool:
         """Return whether any of the results was accepted by this process and is not durable yet."""

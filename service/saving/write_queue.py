@@ -41,12 +41,12 @@ class WriteQueue:
     """Results that no writer has taken, in order of arrival.
 
     Args:
-        most: largest number of results in a group.
+        max_group_size: largest number of results in a group.
         gather_s: longest time that a result waits for others, in seconds.
     """
 
-    def __init__(self, most: int, gather_s: float = GATHER_S) -> None:
-        self._max_group_size, self._gather_s = most, gather_s
+    def __init__(self, max_group_size: int, gather_s: float = GATHER_S) -> None:
+        self._max_group_size, self._gather_s = max_group_size, gather_s
         self._queue: deque[UnsavedResult] = deque()
 
     def __len__(self) -> int:

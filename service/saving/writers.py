@@ -30,7 +30,7 @@ class Writers:
     count: int
     backlog: Backlog
     finder: ResultFinder
-    trust: SpoolSafeguard
+    safeguard: SpoolSafeguard
     disk: DiskState
     observer: SaveObserver
     backoff: Backoff
@@ -66,7 +66,7 @@ class Writers:
 
     def probe_disk(self) -> None:
         """Probe a disk that failed; if it works again, save the waiting results without a pause."""
-        if self.disk.probe_if_doubtful():
+        if self.disk.probe_if_suspected():
             self.backlog.end_pauses()
 
     def _save_until_closed(self) -> None:
@@ -128,7 +128,7 @@ class Writers:
                 error=str(error),
                 pending=len(everyone),
             )
-        self.trust.secure_copies(group, everyone)
+        self.safeguard.secure_copies(group, everyone)
         if self.finder.storage.shares_spool_disk and isinstance(error, OSError):
             self.disk.suspect_failure(max(waiting.size for waiting in group))
         self.probe_disk()

@@ -41,7 +41,7 @@ class LogStream:
         self._rest = b""  # the unwritten part of the last line
         self._stalled = False
         self._lost = 0
-        self._descriptor = _opened_again(file)
+        self._descriptor = _reopened(file)
         if self._descriptor is not None:
             weakref.finalize(self, os.close, self._descriptor).atexit = False  # other threads log to the end
 
@@ -97,7 +97,7 @@ def _wait_for_room(descriptor: int, seconds: float) -> None:
     room.poll(seconds * 1e3)
 
 
-def _opened_again(file: TextIO) -> int | None:
+def _reopened(file: TextIO) -> int | None:
     """Open a pipe or terminal again for non-blocking writes; None for other files, or if that is not possible."""
     if sys.platform != "linux":
         return None

@@ -34,7 +34,7 @@ from service.web.foreign_api import ForeignApi
 
 log = structlog.get_logger(__name__)
 
-OpenBeside = Callable[[Service], AbstractAsyncContextManager[None]]
+OpenExtraServer = Callable[[Service], AbstractAsyncContextManager[None]]
 """Opens another server of the same service, which runs while this one does."""
 _BACKLOG = 4096
 _CONNECTION_LIMITS = ConnectionLimits()
@@ -49,7 +49,7 @@ def run(
     open_backend: OpenBackend = open_local_backend,
     listener: socket.socket | None = None,
     apis: Sequence[ForeignApi] = (),
-    beside: OpenBeside | None = None,
+    beside: OpenExtraServer | None = None,
     end_requests: EndRequests | None = None,
 ) -> int:
     """Serve until SIGTERM, SIGINT, SIGHUP or the loss of the device.
@@ -97,7 +97,7 @@ class DrainingServer(uvicorn.Server):
         open_backend: OpenBackend = open_local_backend,
         apis: Sequence[ForeignApi] = (),
         limits: ConnectionLimits = _CONNECTION_LIMITS,
-        beside: OpenBeside | None = None,
+        beside: OpenExtraServer | None = None,
         end_requests: EndRequests | None = None,
     ) -> None:
         self.app = App(settings, open_backend, version("retouch"), apis, opened=self._serve_beside)

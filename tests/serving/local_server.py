@@ -82,7 +82,7 @@ def serving(
         settings: settings that replace the tests' defaults; `models_dir` is required.
     """
     from service.batching.local_backend import open_local_backend  # noqa: PLC0415 -- see above
-    from service.compat.assembly import foreign_apis, grpc_beside  # noqa: PLC0415
+    from service.compat.assembly import foreign_apis, grpc_server_opener  # noqa: PLC0415
     from service.web.server import DrainingServer  # noqa: PLC0415
 
     chosen = Settings.model_validate(
@@ -104,7 +104,7 @@ def serving(
 
     opened, apis = partial(open_local_backend, open_model=open_model), foreign_apis(chosen.api_names)
     further = {"limits": limits} if limits else {}
-    server = DrainingServer(chosen, opened, apis, beside=grpc_beside(chosen), **further)
+    server = DrainingServer(chosen, opened, apis, beside=grpc_server_opener(chosen), **further)
     thread = threading.Thread(target=server.run, name="server")
     thread.start()
     try:

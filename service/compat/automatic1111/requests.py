@@ -33,7 +33,7 @@ class Img2ImgRequest:
     ignored: frozenset[str]
 
 
-def img2img_of(fields: JsonFields, max_pixels: int) -> Img2ImgRequest:
+def parse_img2img(fields: JsonFields, max_pixels: int) -> Img2ImgRequest:
     """Convert the JSON of POST /sdapi/v1/img2img.
 
     Raises:

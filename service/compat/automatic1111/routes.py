@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from service.app import Service
 from service.compat.automatic1111.drawn_masks import may_be_drawn, white_where_drawn
 from service.compat.automatic1111.replies import error_body, idle_progress, img2img_json, models_json
-from service.compat.automatic1111.requests import Img2ImgRequest, img2img_of
+from service.compat.automatic1111.requests import Img2ImgRequest, parse_img2img
 from service.compat.json_fields import off_loop, read_json
 from service.core.errors import about_file
 from service.core.order import Order
@@ -85,7 +85,7 @@ async def progress() -> Response:
 
 async def _read(intake: HttpIntake) -> Img2ImgRequest:
     fields, max_pixels = await read_json(intake), intake.service.settings.max_pixels
-    return await off_loop(intake.admitted_request.body_bytes, lambda: img2img_of(fields, max_pixels))
+    return await off_loop(intake.admitted_request.body_bytes, lambda: parse_img2img(fields, max_pixels))
 
 
 async def _respond(intake: HttpIntake, asked: Img2ImgRequest) -> Response:

@@ -28,7 +28,7 @@ class InpaintRequest:
     ignored: frozenset[str]
 
 
-def inpaint_of(fields: JsonFields, max_pixels: int) -> InpaintRequest:
+def parse_inpaint(fields: JsonFields, max_pixels: int) -> InpaintRequest:
     """Convert the JSON of POST /api/v1/inpaint; the response has the format of the upload.
 
     Raises:

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, Response
 
 from service.app import Service
 from service.compat.iopaint.descriptions import error_body, model_info, server_config
-from service.compat.iopaint.requests import InpaintRequest, inpaint_of
+from service.compat.iopaint.requests import InpaintRequest, parse_inpaint
 from service.compat.json_fields import off_loop, read_json
 from service.core.errors import InvalidOption
 from service.imaging.files.codec import MEDIA_TYPES
@@ -98,7 +98,7 @@ async def _drop(intake: HttpIntake) -> None:
 async def _read(intake: HttpIntake) -> InpaintRequest:
     fields = await read_json(intake)
     max_pixels = intake.service.settings.max_pixels
-    return await off_loop(intake.admitted_request.body_bytes, lambda: inpaint_of(fields, max_pixels))
+    return await off_loop(intake.admitted_request.body_bytes, lambda: parse_inpaint(fields, max_pixels))
 
 
 async def _respond(intake: HttpIntake, asked: InpaintRequest) -> Response:

@@ -8,7 +8,7 @@ from service.open_inference.requests import InferRequest, check_requested_output
 from service.open_inference.tensors import Tensor, element_of, file_tensor, pixel_tensor, refuse_shared_memory
 
 
-def infer_request_of(head: bytearray, binary: memoryview, max_pixels: int) -> InferRequest:
+def parse_infer_request(head: bytearray, binary: memoryview, max_pixels: int) -> InferRequest:
     """Parse the JSON of a request, and the binary data of its inputs in their order.
 
     Raises:

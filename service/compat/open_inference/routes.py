@@ -15,7 +15,7 @@ from service.app import Service
 from service.compat.json_fields import decoded_bytes, off_loop, parse_fields
 from service.compat.open_inference.bodies import LENGTH_HEADER, json_length, read_body
 from service.compat.open_inference.replies import check_output, error_body, infer_body
-from service.compat.open_inference.requests import infer_request_of
+from service.compat.open_inference.requests import parse_infer_request
 from service.intake.options import ignored_header
 from service.open_inference import models
 from service.open_inference.orders import InferOrder, compute_reply, order_of, refused_error
@@ -170,7 +170,7 @@ async def _parsed(intake: HttpIntake) -> InferRequest:
     intake.count_bytes(len(body) if length < len(body) else 0)  # both parts are copied
     head = body[:length] if length < len(body) else body
     intake.count_bytes(decoded_bytes(head))
-    return await off_loop(len(body), lambda: infer_request_of(head, memoryview(body)[length:], max_pixels))
+    return await off_loop(len(body), lambda: parse_infer_request(head, memoryview(body)[length:], max_pixels))
 
 
 async def _respond(intake: HttpIntake, asked: InferOrder) -> Response:

@@ -43,7 +43,7 @@ class ImagesRequest:
         return ("openai", str(self.stream), str(self.links))
 
 
-def edit_of(parts: Sequence[Part]) -> ImagesRequest:
+def parse_edit(parts: Sequence[Part]) -> ImagesRequest:
     """Convert the parts of POST /v1/images/edits.
 
     Raises:
@@ -72,7 +72,7 @@ def edit_of(parts: Sequence[Part]) -> ImagesRequest:
     )
 
 
-def generation_of(fields: JsonFields) -> ImagesRequest:
+def parse_generation(fields: JsonFields) -> ImagesRequest:
     """Convert the JSON of POST /v1/images/generations.
 
     Raises:

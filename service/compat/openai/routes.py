@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse, Response
 from service.compat.json_fields import read_json
 from service.compat.openai.own_alpha import split_own_alpha
 from service.compat.openai.replies import error_body, images_events, images_json
-from service.compat.openai.requests import EDIT_LIMITS, ImagesRequest, edit_of, generation_of
+from service.compat.openai.requests import EDIT_LIMITS, ImagesRequest, parse_edit, parse_generation
 from service.core.errors import InvalidOption, about_file
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
@@ -103,11 +103,11 @@ async def _answer(request: Request, read: Callable[[HttpIntake], Awaitable[Image
 
 async def _read_edit(intake: HttpIntake) -> ImagesRequest:
     reading = read_parts(intake.request, intake.count_bytes, max_body_bytes=intake.max_body_bytes, limits=EDIT_LIMITS)
-    return edit_of(await reading)
+    return parse_edit(await reading)
 
 
 async def _read_generation(intake: HttpIntake) -> ImagesRequest:
-    return generation_of(await read_json(intake))
+    return parse_generation(await read_json(intake))
 
 
 async def _respond(intake: HttpIntake, asked: ImagesRequest, event: str) -> Response:

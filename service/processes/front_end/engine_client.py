@@ -155,7 +155,7 @@ class EngineClient:
     def release(self, model: RemoteModel) -> None:
         """End one lease of a model."""
         model.users -= 1
-        self._let_go_if_unused(model)
+        self._release_if_unused(model)
 
     @property
     def unanswered_samples(self) -> int:
@@ -211,7 +211,7 @@ class EngineClient:
         offered = {offer.lease: offer for offer in served.offers}
         for model in list(self.models.values()):
             model.offered = model.lease in offered
-            self._let_go_if_unused(model)
+            self._release_if_unused(model)
         for offer in served.offers:
             if offer.lease not in self.models:
                 manifest = manifests[offer.name, offer.version]
@@ -221,7 +221,7 @@ class EngineClient:
         self.known = True
         self._changed()
 
-    def _let_go_if_unused(self, model: RemoteModel) -> None:
+    def _release_if_unused(self, model: RemoteModel) -> None:
         if not model.offered and not model.users and self.models.get(model.lease) is model:
             del self.models[model.lease]
             if self._connection is not None:

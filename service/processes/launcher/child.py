@@ -24,7 +24,7 @@ class Child:
     spawn: Callable[[], subprocess.Popen[bytes]]
     gone: Callable[[int], None]
     """Called with the id of each process that has ended."""
-    beat_at: Callable[[], float]
+    heartbeat_at: Callable[[], float]
     """Returns the time of the last heartbeat of the process's event loop."""
     restarts: Restarts = field(default_factory=Restarts)
     process: subprocess.Popen[bytes] | None = None
@@ -66,5 +66,7 @@ class Child:
 
         0 until the first heartbeat, or, if that does not come, until `_START_TIMEOUT_S` has passed.
         """
-        beat_at = self.beat_at()
-        return now - beat_at if beat_at > self.started_at else max(0.0, now - self.started_at - _START_TIMEOUT_S)
+        heartbeat_at = self.heartbeat_at()
+        return (
+            now - heartbeat_at if heartbeat_at > self.started_at else max(0.0, now - self.started_at - _START_TIMEOUT_S)
+        )

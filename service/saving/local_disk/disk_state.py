@@ -29,7 +29,7 @@ _MAX_RETRY_S = 60.0
 
 
 class DiskState:
-    """The state of the disk as one process knows it. Thread-safe; only `probe_if_doubtful` blocks.
+    """The state of the disk as one process knows it. Thread-safe; only `probe_if_suspected` blocks.
 
     Args:
         directory: the results folder.
@@ -73,7 +73,7 @@ class DiskState:
         return self._refusal_error(self._why)
 
     def suspect_failure(self, size: int = 0) -> None:
-        """Record a failure that may be the disk's fault; the next `probe_if_doubtful` then writes `size` bytes."""
+        """Record a failure that may be the disk's fault; the next `probe_if_suspected` then writes `size` bytes."""
         with self._lock:
             self._suspected = True
             self._largest = max(self._largest, size)
@@ -87,7 +87,7 @@ class DiskState:
         if why := self._why:
             raise self._refusal_error(why)
 
-    def probe_if_doubtful(self) -> bool:
+    def probe_if_suspected(self) -> bool:
         """Probe the disk if it failed, may have failed, or is full; True if it has just recovered."""
         with self._lock:
             failures, size, doubted = self._failures, self._largest, self._suspected

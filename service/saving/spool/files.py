@@ -17,7 +17,7 @@ from typing import Any
 from service.saving.local_disk.disk import Disk
 from service.saving.spool.inheritance import Inheritance
 from service.saving.spool.other_processes import OtherProcesses
-from service.saving.spool.own_records import OwnRecords, Place
+from service.saving.spool.own_records import OwnRecords, RecordLocation
 from service.saving.spool.process_folder import SpoolOwner
 from service.saving.spool.segment import NewRecord, Segment, SpooledResult, encode_record, scan
 from service.saving.spool.segment_files import SUFFIX, erase_in, list_segments, open_descriptor
@@ -63,7 +63,7 @@ class SpoolFiles:
         """
         new = encode_record(result_id, body, sidecar)
         with self._lock:
-            before = self._own.place(result_id)
+            before = self._own.location(result_id)
             try:
                 self._append(new)
             except OSError:
@@ -71,7 +71,7 @@ class SpoolFiles:
                     raise
                 self._append(new)  # removing a segment of deleted records has freed space
         if before is not None:
-            self._own.cross_out([before])
+            self._own.mark_deleted([before])
 
     def read(self, result_id: str, body: bytes | None = None) -> SpooledResult | None:
         """Read a result that any process has spooled; None if it is not in the spool.
@@ -112,7 +112,7 @@ class SpoolFiles:
         Raises:
             OSError: the disk is failing; records of the segment may be lost, and nothing more is written to it.
         """
-        own = self._own.place(result_id)
+        own = self._own.location(result_id)
         if own is None:
             return
         segment = own.segment
@@ -128,7 +128,7 @@ class SpoolFiles:
 
     def is_suspect(self, result_id: str) -> bool:
         """Return whether the result is in a segment whose sync failed."""
-        own = self._own.place(result_id)
+        own = self._own.location(result_id)
         return own is not None and own.segment.suspect
 
     def remove(self, *result_ids: str) -> None:
@@ -155,7 +155,7 @@ class SpoolFiles:
             raise
         segment.end = record.end
         segment.valid_records += 1
-        self._own.enter({new.line.id: Place(segment, record)})
+        self._own.enter({new.line.id: RecordLocation(segment, record)})
 
     def _writable_segment(self) -> tuple[Segment, int]:
         """Return the segment to append to and its descriptor; a new one if there is none, or it is full or moved."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from service.saving.spool.own_records import OwnRecords, Place
+from service.saving.spool.own_records import OwnRecords, RecordLocation
 from service.saving.spool.process_folder import SpoolOwner
 from service.saving.spool.segment import Record, Segment, SpooledResult, scan
 from service.saving.spool.segment_files import list_segments, open_descriptor
@@ -84,15 +84,15 @@ class Inheritance:
             torn = os.fstat(descriptor).st_size - whole
         segment = Segment(self._new_path(), whole, len(found), sealed=True)
         last = {record.line.id: record for record in found}
-        adopted = {one: Place(segment, last[one]) for one in last if self._own.read(one) is None}
+        adopted = {one: RecordLocation(segment, last[one]) for one in last if self._own.read(one) is None}
         with self._own.lock:  # before the move, so that readers find a result in either folder
-            damaged = {one: place for one in adopted if (place := self._own.place(one)) is not None}
+            damaged = {one: location for one in adopted if (location := self._own.location(one)) is not None}
             self._own.enter(adopted)
         try:
             path.rename(segment.path)
         except OSError:
             with self._own.lock:
-                self._own.leave_out(adopted)
+                self._own.forget(adopted)
                 self._own.enter(damaged)
             raise
         self._taken_over.extend(one for one in adopted if one not in damaged)
@@ -100,14 +100,18 @@ class Inheritance:
             _log.warning(
                 "the end of a segment is incomplete, and was not promised, or damaged; it is skipped", bytes=torn
             )
-        self._cross_out_copies(segment, found, adopted, damaged)
+        self._mark_copies_deleted(segment, found, adopted, damaged)
         if not found:
             segment.path.unlink(missing_ok=True)
 
-    def _cross_out_copies(
-        self, segment: Segment, found: list[Record], adopted: dict[str, Place], damaged: dict[str, Place]
+    def _mark_copies_deleted(
+        self,
+        segment: Segment,
+        found: list[Record],
+        adopted: dict[str, RecordLocation],
+        damaged: dict[str, RecordLocation],
     ) -> None:
         """Keep one copy of each result: a process may die after spooling a result again, before removing the first."""
-        kept = {place.record.at for place in adopted.values()}
-        copies = [Place(segment, record) for record in found if record.at not in kept]
-        self._own.cross_out([*copies, *damaged.values()])
+        kept = {location.record.at for location in adopted.values()}
+        copies = [RecordLocation(segment, record) for record in found if record.at not in kept]
+        self._own.mark_deleted([*copies, *damaged.values()])

@@ -19,7 +19,7 @@ class _ScannedSegment:
     """The scanned part of a segment: its end, and its records' offsets by id; records may have been deleted since."""
 
     end: int = 0
-    places: dict[str, int] = field(default_factory=dict)
+    offsets: dict[str, int] = field(default_factory=dict)
 
 
 class OtherProcesses:
@@ -43,8 +43,8 @@ class OtherProcesses:
             with suppress(FileNotFoundError), open_descriptor(path) as descriptor:
                 with self._lock:
                     more, known.end = scan(descriptor, known.end)
-                    known.places.update((record.line.id, record.at) for record in more)
-                    at = known.places.get(result_id)
+                    known.offsets.update((record.line.id, record.at) for record in more)
+                    at = known.offsets.get(result_id)
                 record = None if at is None else record_at(descriptor, at)
                 if record is not None and (body := read_body(descriptor, record)) is not None:
                     return record, body

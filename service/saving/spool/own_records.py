@@ -16,7 +16,7 @@ from service.saving.spool.segment_files import open_descriptor
 _log = structlog.get_logger(__name__)
 
 
-class Place(NamedTuple):
+class RecordLocation(NamedTuple):
     """Location of a result: its segment and its record there."""
 
     segment: Segment
@@ -24,29 +24,29 @@ class Place(NamedTuple):
 
 
 class OwnRecords:
-    """Locations of this process's results, by id. Thread-safe; `read`, `remove` and `cross_out` block on the disk."""
+    """Locations of own results, by id. Thread-safe; `read`, `remove` and `mark_deleted` block on the disk."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()  # guards the places and the segments' counts; a single look-up needs no lock
-        self._places: dict[str, Place] = {}
+        self.lock = threading.Lock()  # guards the locations and the segments' counts; a single look-up needs no lock
+        self._locations: dict[str, RecordLocation] = {}
 
-    def place(self, result_id: str) -> Place | None:
+    def location(self, result_id: str) -> RecordLocation | None:
         """Return the location of a result; None if it is not here."""
-        return self._places.get(result_id)
+        return self._locations.get(result_id)
 
     def ids(self) -> set[str]:
         """Return the ids of all results here."""
         with self.lock:
-            return set(self._places)
+            return set(self._locations)
 
-    def enter(self, places: Mapping[str, Place]) -> None:
+    def enter(self, locations: Mapping[str, RecordLocation]) -> None:
         """Add results, replacing earlier copies; the caller holds `lock`."""
-        self._places.update(places)
+        self._locations.update(locations)
 
-    def leave_out(self, result_ids: Collection[str]) -> None:
+    def forget(self, result_ids: Collection[str]) -> None:
         """Forget the locations of results without removing the results; the caller holds `lock`."""
         for result_id in result_ids:
-            del self._places[result_id]
+            del self._locations[result_id]
 
     def read(self, result_id: str, body: bytes | None = None) -> SpooledResult | None:
         """Read a result; None if it is not here, or is damaged.
@@ -58,32 +58,32 @@ class OwnRecords:
         Raises:
             OSError: the result cannot be read now.
         """
-        place = self._places.get(result_id)
-        if place is None:
+        location = self._locations.get(result_id)
+        if location is None:
             return None
         if body is None:
             try:
-                with open_descriptor(place.segment.path) as descriptor:
-                    body = read_body(descriptor, place.record)
+                with open_descriptor(location.segment.path) as descriptor:
+                    body = read_body(descriptor, location.record)
             except FileNotFoundError:  # durable meanwhile, or removed by another program
                 return None
-        return None if body is None else SpooledResult(body, place.record.sidecar)
+        return None if body is None else SpooledResult(body, location.record.sidecar)
 
     def remove(self, result_ids: Iterable[str]) -> None:
         """Remove results; if that fails on the disk, another process may inherit them."""
         with self.lock:
-            places = [place for one in result_ids if (place := self._places.pop(one, None)) is not None]
-        self.cross_out(places)
+            locations = [location for one in result_ids if (location := self._locations.pop(one, None)) is not None]
+        self.mark_deleted(locations)
 
-    def cross_out(self, places: Iterable[Place]) -> None:
+    def mark_deleted(self, locations: Iterable[RecordLocation]) -> None:
         """Mark records as deleted, and remove full segments that have no valid records left."""
         records: dict[Segment, list[Record]] = {}
-        for segment, record in places:
+        for segment, record in locations:
             records.setdefault(segment, []).append(record)
         for segment, done in records.items():
-            self._cross_out_in(segment, done)
+            self._mark_deleted_in(segment, done)
 
-    def _cross_out_in(self, segment: Segment, records: list[Record]) -> None:
+    def _mark_deleted_in(self, segment: Segment, records: list[Record]) -> None:
         try:
             with suppress(FileNotFoundError), open_descriptor(segment.path, os.O_WRONLY) as descriptor:
                 for record in records:

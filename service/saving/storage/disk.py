@@ -40,7 +40,7 @@ class ResultFiles(Storage):
 
     def __init__(self, directory: Path, disk: Disk | None = None, max_group_size: int = 64) -> None:
         self._directory = directory
-        self._most_at_once = max_group_size
+        self._max_group_size = max_group_size
         self._incoming = directory / INCOMING
         self._disk = disk or Disk()
         self._durable_folders: set[str] = set()
@@ -80,7 +80,7 @@ class ResultFiles(Storage):
     def max_group_size(self) -> int:
         """See `Storage`; 1 if a sync of the whole file system is not reliable here."""
         reported = syncfs_reports_errors(platform.system(), platform.release())
-        return self._most_at_once if reported and syncfs_is_reliable(file_system_type(self._directory)) else 1
+        return self._max_group_size if reported and syncfs_is_reliable(file_system_type(self._directory)) else 1
 
     @property
     def shares_spool_disk(self) -> bool:

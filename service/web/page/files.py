@@ -36,14 +36,14 @@ class PageFile:
 def page_files() -> dict[str, PageFile]:
     """Read the page's files, by path."""
     return {
-        "/": PageFile(_bare_markup((_STATIC / "index.html").read_text("utf-8")).encode(), "text/html"),
+        "/": PageFile(_minified_markup((_STATIC / "index.html").read_text("utf-8")).encode(), "text/html"),
         "/page/app.js": PageFile(joined(_STATIC, "main.js").encode(), "text/javascript"),
-        "/page/page.css": PageFile(_bare_style((_STATIC / "page.css").read_text("utf-8")).encode(), "text/css"),
+        "/page/page.css": PageFile(_minified_style((_STATIC / "page.css").read_text("utf-8")).encode(), "text/css"),
         "/page/icon.svg": PageFile((_STATIC / "icon.svg").read_bytes(), "image/svg+xml"),
     }
 
 
-def _bare_markup(markup: str) -> str:
+def _minified_markup(markup: str) -> str:
     """Return the HTML without quotes around simple values, and without line breaks between its elements.
 
     The line breaks mean nothing, because the elements are blocks, or in boxes that ignore line breaks.
@@ -51,7 +51,7 @@ def _bare_markup(markup: str) -> str:
     return re.sub(r'(?<==)"([\w./-]+)"(?=[ >])|(?<=>)\n+(?=<)', r"\1", markup)
 
 
-def _bare_style(style: str) -> str:
+def _minified_style(style: str) -> str:
     """Return the style sheet without comments and insignificant spaces; its strings must contain neither."""
     return re.sub(r"/\*.*?\*/|\s*([{};,>~])\s*|(?<=:) |(?<=\n)\s+", r"\1", style).replace(";}", "}")
 

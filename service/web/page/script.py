@@ -71,7 +71,7 @@ def joined(folder: Path, entry: str) -> str:
             if name in declared:
                 raise ScriptInvalid(f"{name} is declared in {declared[name]} and in {path.name}; rename one of them")
             declared[name] = path.name
-    code = "".join(_bare(path, declared) for path in order)
+    code = "".join(_minified(path, declared) for path in order)
     read = (name for name in _READ.findall(code) if not name.isupper())  # a class may have a field of that name
     return _with_short_names(code, declared, string.ascii_uppercase, read)
 
@@ -130,7 +130,7 @@ def _sent(token: re.Match[str]) -> str:
     return _SHORTER[token["word"]] if token["word"] else token["kept"] or token["mark"] or token["line"] or ""
 
 
-def _bare(path: Path, declared: Container[str]) -> str:
+def _minified(path: Path, declared: Container[str]) -> str:
     """Return the module's code, minified, without imports and exports; `declared`: names that other modules declare."""
     body = _EXPORT.sub("", _IMPORT.sub("", path.read_text("utf-8")))
     if found := re.search(r"^(?:import|export)\b.*", body, re.MULTILINE):

@@ -30,15 +30,15 @@ def fault(begun: float, kind: str = KILL, address: str = "a") -> Fault:
 )
 def test_a_message_that_came_twice_is_excused_only_if_its_sender_was_killed(found: list[Fault], excused: int) -> None:
     record = Record(webhooks={"msg_1": [Arrival(SENT, "a"), Arrival(SENT + 60.0, "b")], "msg_2": [Arrival(SENT, "a")]})
-    told = verdict(record, found, [], [])
-    assert (told[EXCUSED], told[OTHERWISE]) == (excused, 1 - excused)
+    found_verdict = verdict(record, found, [], [])
+    assert (found_verdict[EXCUSED], found_verdict[OTHERWISE]) == (excused, 1 - excused)
     assert sum(line.startswith("webhook twice: msg_1") for line in traces(record, found, [], [])) == 1
 
 
-def test_a_key_with_two_jobs_and_a_job_that_nobody_was_told_of_are_counted_and_traced() -> None:
+def test_a_key_with_two_jobs_and_an_unannounced_job_are_counted_and_traced() -> None:
     record = Record(jobs={"/v1/jobs/1", "/v1/jobs/3"})
     record.jobs_of_key = {"one": {"msg_1", "msg_2"}, "other": {"msg_3"}}
     record.webhooks = {name: [Arrival(SENT, "a")] for name in ("msg_1", "msg_2", "msg_3")}
-    told = verdict(record, [], [], [])
-    assert (told["keys_with_two_jobs"], told["jobs_nobody_was_told_of"], told["jobs"]) == (1, 1, 2)
-    assert traces(record, [], [], []) == ["jobs of key one: msg_1 (told), msg_2 (untold)"]
+    found_verdict = verdict(record, [], [], [])
+    assert (found_verdict["keys_with_two_jobs"], found_verdict["unannounced_jobs"], found_verdict["jobs"]) == (1, 1, 2)
+    assert traces(record, [], [], []) == ["jobs of key one: msg_1 (announced), msg_2 (unannounced)"]

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from export.archives.inert_pickle import Made, Name, NotReadable, Stored, read_pickle
+from export.archives.inert_pickle import Name, NotReadable, PersistentId, RecordedCall, read_pickle
 from tests.export.archives.script_files import called, imported, integer, row, text
 
 
@@ -30,7 +30,7 @@ def test_entries_without_a_name_are_left_out():
 def test_calls_are_written_down_and_not_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = _read(called(imported("os", "system"), text("touch hacked")), "os.system")
-    assert found == Made(Name("os.system"), ("touch hacked",))
+    assert found == RecordedCall(Name("os.system"), ("touch hacked",))
     assert not (tmp_path / "hacked").exists()
 
 
@@ -41,7 +41,7 @@ def test_names_that_are_not_allowed_end_the_reading():
 
 
 def test_references_to_storages_are_kept():
-    assert _read(row(text("storage"), integer(3)) + b"Q") == Stored(("storage", 3))
+    assert _read(row(text("storage"), integer(3)) + b"Q") == PersistentId(("storage", 3))
 
 
 def test_values_used_twice_are_the_same():

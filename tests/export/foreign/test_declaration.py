@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from export.foreign.declaration import Place, parse_place
+from export.foreign.declaration import Place, parse_channels
 from export.foreign.messages import printable
 
 
@@ -16,13 +16,13 @@ from export.foreign.messages import printable
     ],
 )
 def test_place_is_an_input_or_channels_of_one(text, place, written):
-    assert parse_place(text) == place
+    assert parse_channels(text) == place
     assert str(place) == written
 
 
 def test_place_without_channels_in_its_range_is_refused():
     with pytest.raises(ValueError, match="holds no channel"):
-        parse_place("input[3:3]")
+        parse_channels("input[3:3]")
 
 
 def test_words_of_a_file_cannot_steer_a_terminal():

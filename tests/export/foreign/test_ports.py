@@ -8,7 +8,7 @@ import pytest
 from onnx import ModelProto, TensorProto
 
 from export.errors import GraphRefused
-from export.foreign.declaration import Declaration, parse_place
+from export.foreign.declaration import Declaration, parse_channels
 from export.foreign.ports import find_ports
 from tests.export.foreign.inpainters import FLOAT, GraphMaker, value
 
@@ -20,7 +20,7 @@ def graph(*inputs: Any) -> ModelProto:
 
 
 def places(model: ModelProto, **said: str) -> tuple[str, str]:
-    declared = Declaration(**{name: parse_place(place) for name, place in said.items()})
+    declared = Declaration(**{name: parse_channels(place) for name, place in said.items()})
     ports, _ = find_ports(model, declared)
     ((picture, mask),) = ports.candidates
     return str(picture), str(mask)

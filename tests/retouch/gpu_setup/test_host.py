@@ -17,8 +17,8 @@ from retouch.gpu_setup.errors import InstallFailed
 from retouch.gpu_setup.host import (
     Driver,
     Gpu,
-    Patience,
-    Places,
+    SearchFolders,
+    TimeLimits,
     ask_driver,
     find_system_tensorrt,
     index_answers,
@@ -43,9 +43,9 @@ def put_smi(tmp_path):
     return put
 
 
-def places(pci: Path) -> Places:
+def places(pci: Path) -> SearchFolders:
     """Return the folders of a host whose only nvidia-smi is on PATH."""
-    return Places(pci, wsl=pci / "none")
+    return SearchFolders(pci, wsl=pci / "none")
 
 
 def write_card(pci: Path, vendor: str, kind: str) -> None:
@@ -107,7 +107,7 @@ def test_a_driver_that_does_not_answer_is_left_after_a_while_with_whatever_it_st
     environ = put_smi(L4)
     (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/sh\nPATH=/bin:/usr/bin\n{script}\n")
     began = time.monotonic()
-    patience = Patience(seconds=0.3, quiet_seconds=0.1, notify=said.append)
+    patience = TimeLimits(seconds=0.3, quiet_seconds=0.1, notify=said.append)
     assert ask_driver(environ, places(tmp_path), patience).problem == "nvidia-smi does not answer within 0.3 s"
     assert said == ["asking the NVIDIA driver"]
     assert time.monotonic() - began < 10
@@ -118,7 +118,7 @@ def test_what_a_quick_driver_leaves_running_is_not_waited_for_and_nothing_is_sai
     (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/sh\necho '{L4}'\n/bin/sleep 30 &\n")
     said: list[str] = []
     began = time.monotonic()
-    assert ask_driver(environ, places(tmp_path), Patience(notify=said.append)).version == (580, 65, 6)
+    assert ask_driver(environ, places(tmp_path), TimeLimits(notify=said.append)).version == (580, 65, 6)
     assert (said, time.monotonic() - began < 20) == ([], True)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from retouch.zoo.download import MAX_BYTES, Downloader, Wanted
+from retouch.zoo.download import MAX_BYTES, Downloader, DownloadSpec
 from retouch.zoo.errors import DownloadFailed
 from tests.retouch.zoo.tls_server import Answer, FileServer
 
@@ -24,7 +24,7 @@ def fetch(server: FileServer, tmp_path: Path):
 
     def fetched(size: int | None = None, resumable: bool = False, **changes) -> Path:
         downloader = Downloader(**{"context": server.context, "places": server.places, "seconds": 5, **changes})
-        wanted = Wanted(URL, ("files.example", "cdn.example"), size, resumable)
+        wanted = DownloadSpec(URL, ("files.example", "cdn.example"), size, resumable)
         downloader.fetch(wanted, target, lambda step: None)
         return target
 
@@ -76,7 +76,7 @@ def test_certificate_must_be_of_the_host_and_of_a_known_authority(server, fetch,
     with pytest.raises(DownloadFailed, match="CERTIFICATE_VERIFY_FAILED"):
         fetch(context=ssl.create_default_context())
     downloader = Downloader(context=server.context, places=server.places)
-    wanted = Wanted("https://stranger.example/net.pt", ("stranger.example",), None, resumable=False)
+    wanted = DownloadSpec("https://stranger.example/net.pt", ("stranger.example",), None, resumable=False)
     with pytest.raises(DownloadFailed, match=r"stranger\.example"):
         downloader.fetch(wanted, tmp_path / "net.pt", lambda step: None)
     assert server.requests == []

@@ -30,20 +30,20 @@ class Sender:
 
 async def test_a_client_has_half_of_the_places_and_others_pass_it() -> None:
     memory = MessageMemory(max_bytes=400.0, message_bytes=100)
-    assert memory.places == 4
+    assert memory.slots == 4
     many = [Sender(memory, "a") for _ in range(4)]
     await asyncio.sleep(0)
     other = Sender(memory, "b")
     await asyncio.sleep(0)
     assert [one.has_place for one in many] == [True, True, False, False]
     assert other.has_place
-    assert memory.held == (3, 2, 0)
+    assert memory.usage == (3, 2, 0)
     await many[0].release()
     await asyncio.sleep(0)
     assert [one.has_place for one in many] == [True, True, True, False]
     for one in (*many[1:], other):
         await one.release()
-    assert memory.held == (0, 0, 0)
+    assert memory.usage == (0, 0, 0)
 
 
 async def test_a_sender_that_leaves_while_it_waits_takes_no_place() -> None:
@@ -55,7 +55,7 @@ async def test_a_sender_that_leaves_while_it_waits_takes_no_place() -> None:
     await first.release()
     assert (second.has_place, third.has_place) == (False, True)
     await third.release()
-    assert memory.held == (0, 0, 0)
+    assert memory.usage == (0, 0, 0)
 
 
 async def test_one_that_is_cancelled_as_it_gets_its_place_gives_it_back() -> None:
@@ -64,10 +64,10 @@ async def test_one_that_is_cancelled_as_it_gets_its_place_gives_it_back() -> Non
     await asyncio.sleep(0)
     first._release.set()
     await first.task
-    second.task.cancel()  # the place was given to it, but its task has not run since
+    second.task.cancel()  # the slot was given to it, but its task has not run since
     with pytest.raises(asyncio.CancelledError):
         await second.task
-    assert memory.held == (0, 0, 0)
+    assert memory.usage == (0, 0, 0)
 
 
 async def test_those_that_were_cancelled_at_the_same_moment_keep_no_place() -> None:
@@ -75,12 +75,12 @@ async def test_those_that_were_cancelled_at_the_same_moment_keep_no_place() -> N
     memory = MessageMemory(max_bytes=400.0, message_bytes=100)
     senders = [Sender(memory, "a") for _ in range(8)]
     await asyncio.sleep(0)
-    assert memory.held == (2, 6, 0)
+    assert memory.usage == (2, 6, 0)
     for one in senders:
         one.task.cancel()
     ended = await asyncio.gather(*(one.task for one in senders), return_exceptions=True)
     assert {type(error) for error in ended} == {asyncio.CancelledError}
-    assert memory.held == (0, 0, 0)
+    assert memory.usage == (0, 0, 0)
     late = Sender(memory, "a")
     await asyncio.sleep(0)
     assert late.has_place
@@ -88,7 +88,7 @@ async def test_those_that_were_cancelled_at_the_same_moment_keep_no_place() -> N
 
 
 async def test_there_are_always_places_for_two() -> None:
-    assert MessageMemory(max_bytes=10.0, message_bytes=100).places == 2
+    assert MessageMemory(max_bytes=10.0, message_bytes=100).slots == 2
 
 
 async def test_a_client_that_does_not_read_its_replies_is_refused_and_others_are_not() -> None:
@@ -99,10 +99,10 @@ async def test_a_client_that_does_not_read_its_replies_is_refused_and_others_are
                 pass
         assert refused.value.retry_after_s == 1.0
         async with memory.arriving("b"):
-            assert memory.held == (1, 0, 201)
+            assert memory.usage == (1, 0, 201)
         with memory.unread("b", 200), pytest.raises(Overloaded):
             async with memory.arriving("c"):
                 pass
     async with memory.arriving("a"):
         pass
-    assert memory.held == (0, 0, 0)
+    assert memory.usage == (0, 0, 0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.core.errors import ServiceError
 from service.grpc.protocol.open_inference_pb2 import InferTensorContents, ModelInferRequest
-from service.grpc.requests import named_request_of
+from service.grpc.requests import parse_named_request
 from service.grpc.wire import length_delimited
 from tests.serving.bad_request import MASK, PHOTO
 from tests.serving.grpc_client import Input, Output, element, files_request, raw_request, with_parameters
@@ -98,13 +98,13 @@ WRONG = (*wrong_tensors(), *wrong_contents(), *wrong_outputs())
 @pytest.mark.parametrize("number", range(len(WRONG)))
 def test_a_wrong_request_is_the_clients_fault(number: int) -> None:
     with pytest.raises(ServiceError) as refused:
-        named_request_of(WRONG[number], PIXELS)
+        parse_named_request(WRONG[number], PIXELS)
     assert 400 <= refused.value.status < 500
     assert len(str(refused.value)) < 500
 
 
 def test_a_right_request_is_read() -> None:
-    named = named_request_of(files_request(PHOTO, MASK, model_version="2", id="me").SerializeToString(), PIXELS)
+    named = parse_named_request(files_request(PHOTO, MASK, model_version="2", id="me").SerializeToString(), PIXELS)
     assert (named.model, named.version, named.request.id) == ("photos", "2", "me")
     assert [tensor.data for tensor in named.request.tensors] == [PHOTO, MASK]
     assert (named.request.timeout_s, named.request.priority, named.request.binary_output) == (None, None, True)
@@ -124,7 +124,7 @@ def test_a_message_with_changed_bytes_is_read_or_refused(data: st.DataObject) ->
 
 def status_of_reading(message: bytes) -> int:
     try:
-        named_request_of(message, PIXELS)
+        parse_named_request(message, PIXELS)
     except ServiceError as error:
         return error.status
     return 200

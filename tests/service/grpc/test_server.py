@@ -21,7 +21,7 @@ from service.app import Service
 from service.core.settings import Settings
 from service.grpc.server import open_grpc_server, wait_until_quiet
 from service.lifecycle.end_requests import EndRequests
-from service.web.server import DrainingServer, OpenBeside
+from service.web.server import DrainingServer, OpenExtraServer
 from tests.fakes.clock import Clock
 from tests.serving.grpc_client import GrpcClient, answer_of
 from tests.serving.ports import free_port
@@ -35,7 +35,7 @@ def settings_of(models_dir: Path, folder: Path) -> Settings:
 
 @contextmanager
 def in_a_thread(
-    settings: Settings, beside: OpenBeside, end_requests: EndRequests | None = None
+    settings: Settings, beside: OpenExtraServer, end_requests: EndRequests | None = None
 ) -> Iterator[tuple[DrainingServer, threading.Thread]]:
     server = DrainingServer(settings, beside=beside, end_requests=end_requests)
 

@@ -170,7 +170,7 @@ async def test_while_the_disk_fails_no_job_is_accepted_and_nothing_is_stored(tmp
         assert disk.asked.count("write") == 1, "the second is refused before anything is written"
         assert list((tmp_path / ".jobs").iterdir()) == []
         disk.mend()
-        assert process.disk.probe_if_doubtful()
+        assert process.disk.probe_if_suspected()
         await process.until((await process.start()).id, "succeeded")
 
 

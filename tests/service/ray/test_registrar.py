@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 
 from service.ray.proxy_table import ProxyTable
-from service.ray.registrar import Registrar, Reported
+from service.ray.registrar import Registrar, ReportedServers
 from tests.fakes.clock import Clock
 from tests.serving.backing.haproxy import HAPROXY, haproxy
 from tests.serving.waiting import wait_until
@@ -18,7 +18,7 @@ from tests.serving.waiting import wait_until
 
 def test_a_server_is_known_for_as_long_as_it_is_reported() -> None:
     clock = Clock(0.0)
-    reported = Reported(clock)
+    reported = ReportedServers(clock)
     for clock.now in (0.0, 3.0):
         reported.add("a:1")
     reported.add("b:1")
@@ -31,7 +31,7 @@ def test_a_server_is_known_for_as_long_as_it_is_reported() -> None:
 
 def test_what_is_reported_is_complete_when_every_server_had_the_time_to_report() -> None:
     clock = Clock(0.0)
-    reported = Reported(clock)
+    reported = ReportedServers(clock)
     clock.now = 4.9
     assert not reported.complete
     clock.now = 5.0

@@ -75,14 +75,14 @@ def test_while_the_bucket_is_away_or_empty_what_is_here_stays(
     follower = follow(clock=clock)
     follower.follow()
     nobody = ObjectLocation("s3://results/models", f"http://127.0.0.1:{unused_port()}")
-    there, follower.bucket = follower.bucket, ModelBucket(open_object_storage(nobody))
+    remote, follower.bucket = follower.bucket, ModelBucket(open_object_storage(nobody))
     with capture_logs() as logs:
         follower.follow()
         clock.now += 5.0
         follower.follow()
     assert (served(root), follower.failing_s) == ({1}, 5.0)
     assert len([line for line in logs if line["log_level"] == "warning"]) == 1
-    follower.bucket = there
+    follower.bucket = remote
     follower.follow()
     assert (served(root), follower.failing_s) == ({1}, 0.0)
     bucket.withdraw(VersionKey("photos", 1))
@@ -105,8 +105,8 @@ def test_a_version_waits_complete_until_the_hosts_agree(follow: Follow, push: Pu
 
 def test_one_process_of_a_host_fetches(follow: Follow, push: Push, root: Path) -> None:
     push(1)
-    with LocalFolder(root).held_alone() as alone:
-        assert alone
+    with LocalFolder(root).lock() as locked:
+        assert locked
         follow().follow()
         assert served(root) == set()
     follow().follow()

@@ -156,7 +156,7 @@ async def test_an_answer_that_cannot_be_stored_is_refused_and_its_key_released(t
             assert kept(tmp_path) == []
             await until(lambda: not one._background)
             disk.mend()
-            assert one.disk.probe_if_doubtful()
+            assert one.disk.probe_if_suspected()
         response = await one.run_once(NAME, "a", work)
         again = await one.run_once(NAME, "a", work)
         assert again.body == response.body

@@ -3,8 +3,8 @@ from __future__ import annotations
 from service.saving.write_queue import GATHER_S, MAX_GROUP_BYTES, UnsavedResult, WriteQueue
 
 
-def queue(*waiting: UnsavedResult, most: int = 4) -> WriteQueue:
-    queue = WriteQueue(most)
+def queue(*waiting: UnsavedResult, max_group_size: int = 4) -> WriteQueue:
+    queue = WriteQueue(max_group_size)
     for one in waiting:
         queue.append(one)
     return queue
@@ -51,7 +51,7 @@ def test_a_group_waits_for_what_is_coming_but_not_for_long() -> None:
 
 def test_a_group_goes_at_once_when_nothing_is_coming_or_it_is_full_or_was_refused_before() -> None:
     assert queue(waits("a")).next_group_due_in_s(0.0, coming=0, free_items=9) == 0
-    assert queue(*map(waits, "abcd"), most=4).next_group_due_in_s(0.0, coming=9, free_items=9) == 0
+    assert queue(*map(waits, "abcd"), max_group_size=4).next_group_due_in_s(0.0, coming=9, free_items=9) == 0
     assert queue(waits("a", failed=True)).next_group_due_in_s(0.0, coming=9, free_items=9) == 0
 
 

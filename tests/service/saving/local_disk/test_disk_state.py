@@ -26,7 +26,7 @@ def test_a_disk_that_nothing_failed_on_is_not_tried(tmp_path: Path) -> None:
     disk = FailingDisk()
     state = DiskState(tmp_path, disk=disk)
     state.refuse_if_failing()
-    assert not state.probe_if_doubtful()
+    assert not state.probe_if_suspected()
     assert (state.failure_reason, disk.asked) == ("", [])
 
 
@@ -42,14 +42,14 @@ def test_saving_is_refused_from_the_first_failure_until_the_disk_takes_a_synced_
         told = state.record_failure(OSError(code, "why"), 1000)
         assert (told.status, told.code, told.retry_after_s) == (503, "storage_unavailable", 1.0)
         clock.now += 20.0
-        assert not state.probe_if_doubtful()
+        assert not state.probe_if_suspected()
         assert refusal(state).retry_after_s == 20.0
         clock.now += 100.0
         assert refusal(state).retry_after_s == 60.0
         disk.mend()
-        assert state.probe_if_doubtful()
+        assert state.probe_if_suspected()
     state.refuse_if_failing()
-    assert not state.probe_if_doubtful()
+    assert not state.probe_if_suspected()
     assert [line["log_level"] for line in lines] == ["error", "info"], "one line for each turn"
     assert list((tmp_path / INCOMING).iterdir()) == []
 
@@ -59,7 +59,7 @@ def test_a_failure_that_was_not_the_disks_fault_refuses_nobody(tmp_path: Path) -
     state = DiskState(tmp_path, disk=disk)
     state.suspect_failure(100)
     state.refuse_if_failing()
-    assert not state.probe_if_doubtful()
+    assert not state.probe_if_suspected()
     assert "write" in disk.asked
     state.refuse_if_failing()
 
@@ -69,19 +69,19 @@ def test_a_disk_that_is_doubted_and_fails_is_refused(tmp_path: Path) -> None:
     state = DiskState(tmp_path, disk=disk)
     disk.fail(errno.EIO, SYNCS)
     state.suspect_failure(100)
-    assert not state.probe_if_doubtful()
+    assert not state.probe_if_suspected()
     assert state.failure_reason == "Input/output error"
 
 
 def test_a_disk_that_says_itself_that_it_is_full_is_refused_before_anybody_fails(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "small", "1m") as folder:
         state = DiskState(folder)
-        assert not state.probe_if_doubtful()
+        assert not state.probe_if_suspected()
         filler = fill(folder)
-        assert not state.probe_if_doubtful()
+        assert not state.probe_if_suspected()
         assert "No space left" in refusal(state).args[0]
         filler.unlink()
-        assert state.probe_if_doubtful()
+        assert state.probe_if_suspected()
         state.refuse_if_failing()
 
 
@@ -89,20 +89,20 @@ def test_a_disk_has_to_have_room_for_what_it_did_not_take(tmp_path: Path) -> Non
     with tmpfs(tmp_path / "small", "1m") as folder:
         state = DiskState(folder)
         state.record_failure(FULL, 2**20)
-        assert not state.probe_if_doubtful()
+        assert not state.probe_if_suspected()
         assert state.failure_reason
 
 
 def test_a_folder_that_somebody_removed_is_no_failure_and_is_made_again(tmp_path: Path) -> None:
     state = DiskState(tmp_path / "results")
-    assert not state.probe_if_doubtful()
+    assert not state.probe_if_suspected()
     state.refuse_if_failing()
     state.record_failure(FULL)
-    assert state.probe_if_doubtful()
+    assert state.probe_if_suspected()
 
 
 def test_a_folder_that_cannot_be_is_no_room(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     state = DiskState(tmp_path / "file" / "results")
-    assert not state.probe_if_doubtful()
+    assert not state.probe_if_suspected()
     assert state.failure_reason
