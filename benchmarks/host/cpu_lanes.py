@@ -1,11 +1,11 @@
 """Compares a CPU in lanes with one batch at a time: pictures/s and latencies of the shipped inpainting model.
 
-    .venv/bin/python -m benchmarks.worth.lanes [--rounds 6] [--seconds 6] [--side 256] [--json FILE]
+    .venv/bin/python -m benchmarks.host.cpu_lanes [--rounds 6] [--seconds 6] [--side 256] [--json FILE]
 
-Without HTTP, JPEG in and out, `strategy=whole`, nothing saved. Three ways: `lanes`, as in the service; `batches` of up
-to 8, whose halves the engine computes in parallel; `single`, one picture at a time with all threads. Every measurement
-opens a new pipeline; the order rotates from round to round. Measured: one caller, 16 callers, and an open loop at 50
-and 85 % of the rate of the lanes with 16 callers in a first trial. Ratios are relative to the lanes.
+Without HTTP, JPEG in and out, `strategy=whole`, nothing saved. Three variants: `lanes`, as in the service; `batches`
+of up to 8, whose halves the engine computes in parallel; `single`, one picture at a time with all threads. Every
+measurement opens a new pipeline; the order rotates from round to round. Measured: one caller, 16 callers, and an open
+loop at 50 and 85 % of the rate of the lanes with 16 callers in a first trial. Ratios are relative to the lanes.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from service.devices.contract import Device, SerialDevice
 from service.devices.cpu import CpuDevice
 from service.telemetry.logs import configure_logs
 
-WAYS = ("lanes", "batches", "single")
+VARIANTS = ("lanes", "batches", "single")
 CALLERS = 16
 Figures = dict[str, float]
 
 
-def device_of(way: str) -> Callable[[Callable[[], None]], Device]:
-    """Return the function that opens the device of one way."""
-    return make_routing_device if way == "lanes" else lambda _: SerialDevice(CpuDevice())
+def device_of(variant: str) -> Callable[[Callable[[], None]], Device]:
+    """Return the function that opens the device of one variant."""
+    return make_routing_device if variant == "lanes" else lambda _: SerialDevice(CpuDevice())
 
 
 @asynccontextmanager
-async def pipeline_of(way: str, side: int, folder: Path) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
-    """Open a pipeline that computes in one of the ways."""
+async def pipeline_of(variant: str, side: int, folder: Path) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
+    """Open a pipeline that computes in one of the variants."""
     settings = Settings.model_validate(
         {
             "models_dir": ROOT / "models",
-            "results_dir": folder / way,
+            "results_dir": folder / variant,
             "engine_cache_dir": ROOT / "cache",
             "engine": "openvino",
-            "max_batch_size": 1 if way == "single" else 8,
+            "max_batch_size": 1 if variant == "single" else 8,
             "log_level": "error",
         }
     )
@@ -61,7 +61,7 @@ async def pipeline_of(way: str, side: int, folder: Path) -> AsyncIterator[Callab
     photo, mask = photo_and_mask(side)
     options = InpaintOptions.model_validate({"format": "jpeg", "strategy": "whole", "save": False})
     order = Order("inpaint", {"image": photo, "mask": mask}, options)
-    opened = partial(open_local_backend, open_device=device_of(way), only={"photos"})
+    opened = partial(open_local_backend, open_device=device_of(variant), only={"photos"})
     async with open_pipeline(settings, opened) as pipeline:
 
         async def call() -> bool:
@@ -71,17 +71,17 @@ async def pipeline_of(way: str, side: int, folder: Path) -> AsyncIterator[Callab
         yield call
 
 
-async def rate_of(way: str, side: int, seconds: float, folder: Path) -> float:
+async def rate_of(variant: str, side: int, seconds: float, folder: Path) -> float:
     """Return the pictures per second with all callers."""
-    async with pipeline_of(way, side, folder) as call:
+    async with pipeline_of(variant, side, folder) as call:
         await closed_loop(call, CALLERS, 1.0)
         return (await closed_loop(call, CALLERS, seconds))[0] / seconds
 
 
-async def visit(way: str, side: int, seconds: float, rate: float, folder: Path) -> Figures:
-    """Measure one way."""
+async def visit(variant: str, side: int, seconds: float, rate: float, folder: Path) -> Figures:
+    """Measure one variant."""
     found: Figures = {}
-    async with pipeline_of(way, side, folder) as call:
+    async with pipeline_of(variant, side, folder) as call:
         await closed_loop(call, CALLERS, 1.0)
         done, _ = await closed_loop(call, 1, seconds / 2)
         found["alone ms"] = seconds / 2 * 1e3 / done
@@ -102,22 +102,25 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=256, help="side of the picture in pixels")
     parser.add_argument("--json", type=Path, help="write all visits there")
     options = parser.parse_args()
-    seen: dict[str, list[Figures]] = {way: [] for way in WAYS}
+    seen: dict[str, list[Figures]] = {variant: [] for variant in VARIANTS}
     with TemporaryDirectory(prefix="retouch-lanes-") as name:
         folder = Path(name)
         rate = run_on_uvloop(rate_of("lanes", options.side, options.seconds, folder))
         for number in range(options.rounds):
-            for way in (*WAYS[number % 3 :], *WAYS[: number % 3]):
-                seen[way].append(run_on_uvloop(visit(way, options.side, options.seconds, rate, folder)))
-                print(f"{number + 1} of {options.rounds}, {way}: {seen[way][-1]}", file=sys.stderr, flush=True)
+            for variant in (*VARIANTS[number % 3 :], *VARIANTS[: number % 3]):
+                seen[variant].append(run_on_uvloop(visit(variant, options.side, options.seconds, rate, folder)))
+                print(f"{number + 1} of {options.rounds}, {variant}: {seen[variant][-1]}", file=sys.stderr, flush=True)
     ratios = {
-        way: {name: ratio_of(*([one[name] for one in seen[side]] for side in ("lanes", way))) for name in seen[way][0]}
-        for way in WAYS[1:]
+        variant: {
+            name: ratio_of(*([one[name] for one in seen[side]] for side in ("lanes", variant)))
+            for name in seen[variant][0]
+        }
+        for variant in VARIANTS[1:]
     }
-    for way, rows in ratios.items():
-        print_ratios(f"{options.side}², {way} over lanes", ("lanes", way), rows)
+    for variant, rows in ratios.items():
+        print_ratios(f"{options.side}², {variant} over lanes", ("lanes", variant), rows)
     if options.json:
-        summary = {way: {name: asdict(row) for name, row in rows.items()} for way, rows in ratios.items()}
+        summary = {variant: {name: asdict(row) for name, row in rows.items()} for variant, rows in ratios.items()}
         options.json.write_text(json.dumps({"rate": rate, "summary": summary, "visits": seen}, indent=1) + "\n")
 
 

@@ -1,6 +1,6 @@
 """Compares the CPU time of a request with `DirectRouting` and with FastAPI's routing, in one process.
 
-    .venv/bin/python -m benchmarks.host.direct_routing [--rounds 60] [--requests 100] [--side 64]
+    .venv/bin/python -m benchmarks.requests.direct_routing [--rounds 60] [--requests 100] [--side 64]
 
 Two servers run on threads of this process, one of them with FastAPI's routing for the image calls; fake engine, nothing
 saved, one connection each. They get requests alternately, in changing order. The CPU time is that of the process, so it
