@@ -205,7 +205,7 @@ def test_diverged_weights_are_refused_by_name(tmp_path, value):
     ],
     ids=["best loss", "diverged discriminator", "complex buffer"],
 )
-def test_what_stands_beside_the_weights_need_be_no_weight(tmp_path, beside):
+def test_a_checkpoint_may_hold_other_values_beside_the_weights(tmp_path, beside):
     parts = read_checkpoint(_saved(tmp_path, {"netG": STATE, **beside})).parts
     assert "netG" in {part.path for part in parts}
 

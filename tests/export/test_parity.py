@@ -80,7 +80,7 @@ def test_a_half_graph_under_its_bar_is_not_published_but_the_full_one_may_be():
     require_parity(cases, Bars(), FP32)
 
 
-def test_a_half_graph_under_its_bar_is_replaced_and_it_is_said():
+def test_an_fp16_graph_below_its_bar_is_replaced_and_a_note_says_so():
     cases = [_case(psnr_db=20, inputs="a"), _case(psnr_db=30), _case(backend=FP32, max_abs=0, psnr_db=None)]
     assert fp16_missed(cases, Bars()) == (
         "onnx-fp16 on a: 20.0 dB, less than 45 dB, and 1 more: published in FP32 instead"
@@ -88,7 +88,7 @@ def test_a_half_graph_under_its_bar_is_replaced_and_it_is_said():
     assert fp16_missed([_case(), _case(backend=FP32, max_abs=1)], Bars()) is None
 
 
-def test_a_half_graph_beyond_the_promised_grey_levels_is_replaced_and_it_is_said():
+def test_an_fp16_graph_beyond_the_promised_grey_levels_is_replaced_and_a_note_says_so():
     cases = [_case(max_abs=1.5 / 255), _case(inputs="y", max_abs=0.5 / 255), _case(backend=FP32, max_abs=2 / 255)]
     assert fp16_missed(cases, Bars(fill_levels=1)) == (
         "onnx-fp16 on x: 1.50 of 255 grey levels off, more than 1: published in FP32 instead"

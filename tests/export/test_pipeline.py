@@ -62,7 +62,7 @@ def published(whole_export, tmp_path):
     return copied
 
 
-def test_a_checkpoint_becomes_a_model_whose_manifest_tells_the_truth(whole_export, checkpoint):
+def test_a_checkpoint_becomes_a_model_with_a_correct_manifest(whole_export, checkpoint):
     exported, steps = whole_export
     manifest = read_manifest(exported.directory)
     assert manifest == exported.manifest
@@ -104,7 +104,7 @@ def test_a_second_export_is_the_next_version(request_):
     assert [export_model(small, _ignore).directory.name for _ in range(2)] == ["1", "2"]
 
 
-def test_a_net_that_half_cannot_hold_is_published_in_full_precision_and_it_is_said(tmp_path, make_net, pictures_dir):
+def test_a_net_that_exceeds_fp16_is_published_in_fp32_and_a_note_says_so(tmp_path, make_net, pictures_dir):
     options = Pix2PixOptions(net="unet_128", norm="none", ngf=1)
     net = make_net(Pix2Pix(), options)
     net.model.model[0].weight.mul_(1e6)
@@ -118,7 +118,7 @@ def test_a_net_that_half_cannot_hold_is_published_in_full_precision_and_it_is_sa
     assert onnx.TensorProto.FLOAT16 not in {tensor.data_type for tensor in weights}
 
 
-def test_a_half_graph_that_misses_its_bar_gives_place_to_the_full_one_and_it_is_said(request_, monkeypatch):
+def test_an_fp16_graph_that_misses_its_bar_is_replaced_by_fp32_and_a_note_says_so(request_, monkeypatch):
     monkeypatch.setattr(PConv, "bars", lambda _family, _options: Bars(fp16_psnr_db=200))
     exported = export_model(request_, _ignore)
     assert read_manifest(exported.directory).precision == "fp32"
@@ -131,7 +131,7 @@ def levels_off(manifest, backend):
     return 255 * max(case.max_abs for case in manifest.parity.cases if case.backend == backend)
 
 
-def test_a_half_graph_beyond_the_promised_grey_levels_gives_place_to_the_full_one(request_, whole_export, monkeypatch):
+def test_an_fp16_graph_beyond_the_promised_grey_levels_is_replaced_by_fp32(request_, whole_export, monkeypatch):
     half, full = (levels_off(whole_export[0].manifest, backend) for backend in ("onnx-fp16", "onnx-fp32"))
     assert full < half / 2
     monkeypatch.setattr(PConv, "bars", lambda _family, _options: Bars(fill_levels=half / 2))
@@ -140,7 +140,7 @@ def test_a_half_graph_beyond_the_promised_grey_levels_gives_place_to_the_full_on
     assert any(re.search(r"grey levels off, .*: published in FP32", note) for note in exported.notes)
 
 
-def test_a_net_whose_full_graph_is_beyond_the_promised_grey_levels_leaves_bf16_none(request_, monkeypatch):
+def test_a_net_whose_fp32_graph_is_beyond_the_promised_grey_levels_excludes_bf16(request_, monkeypatch):
     monkeypatch.setattr(PConv, "bars", lambda _family, _options: Bars(fill_levels=0))
     exported = export_model(request_, _ignore)
     manifest = read_manifest(exported.directory)
@@ -160,7 +160,7 @@ def test_an_int8_model_promises_no_grey_levels(request_, monkeypatch):
     assert (manifest.precision, manifest.parity.fill_levels) == ("int8", None)
 
 
-def test_largest_activation_is_told(whole_export):
+def test_the_largest_activation_is_reported(whole_export):
     assert any("largest activation" in note for note in whole_export[0].notes)
 
 

@@ -31,8 +31,8 @@ def test_what_the_user_states_wins(state):
 @pytest.mark.parametrize(
     ("generator", "options", "message"),
     [
-        ("pconvv", {}, r"unknown generator 'pconvv'; known are pconv, pconv_nvidia, pix2pix"),
-        (None, {"deep": "3"}, r"unknown option deep of pconv; known are levels, width"),
+        ("pconvv", {}, r"unknown generator 'pconvv'; known generators are pconv, pconv_nvidia, pix2pix"),
+        (None, {"deep": "3"}, r"unknown option deep of pconv; known options are levels, width"),
         (None, {"levels": "many"}, r"pconv: levels=many: .*integer"),
         (None, {"levels": "99"}, r"pconv: levels=99: .*less than or equal to 8"),
     ],
@@ -48,7 +48,7 @@ def test_options_that_contradict_each_other_are_an_error_though_none_is_wrong_al
 
 
 @pytest.mark.parametrize("averaged", ["ema", "swa_model"])
-def test_averaged_weights_are_preferred_and_it_is_said(averaged, state):
+def test_averaged_weights_are_preferred_and_a_note_says_so(averaged, state):
     other = {key: tensor + 1 for key, tensor in state.items()}
     found = recognise(
         [StateDict("model", other), StateDict(averaged, state), StateDict("discriminator", {"d": torch.zeros(1)})],
@@ -132,7 +132,7 @@ def test_shapes_that_no_option_makes_are_not_recognised(shape):
 
 
 def test_unknown_keys_are_shown_with_the_known_families():
-    with pytest.raises(LayoutMismatch, match=r"keys such as head\.weight; known are pconv, "):
+    with pytest.raises(LayoutMismatch, match=r"keys such as head\.weight; known generators are pconv, "):
         recognise([StateDict("", {"head.weight": torch.zeros(1)})], None, {})
 
 

@@ -127,7 +127,7 @@ def test_without_a_server_a_wrong_setting_is_exit_code_2(tmp_path: Path) -> None
     assert done.stderr.startswith(f"error: config file {tmp_path / 'o.toml'}: unknown setting prot; did you mean port?")
 
 
-def test_the_servers_words_reach_the_user(server: str, tmp_path: Path) -> None:
+def test_the_servers_message_reaches_the_user(server: str, tmp_path: Path) -> None:
     (tmp_path / "broken.png").write_bytes(b"no picture at all")
     result = run("translate", tmp_path / "broken.png", "-o", tmp_path / "o.png", "--url", server)
     assert result.exit_code == 1

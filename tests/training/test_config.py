@@ -102,7 +102,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_config(tmp_path / "absent.toml")
 
 
-def test_pix2pix_wants_rgb_pairs(pix2pix_run: Callable[..., dict[str, Any]]) -> None:
+def test_pix2pix_requires_rgb_pairs(pix2pix_run: Callable[..., dict[str, Any]]) -> None:
     for options, message in (({"data": {"path": "x"}}, "pairs"), ({"generator": {"in_channels": 1}}, "RGB")):
         with pytest.raises(ValidationError, match=message):
             Pix2PixConfig.model_validate(pix2pix_run(**options))

@@ -10,13 +10,13 @@ import pytest
 from benchmarks.gpu_engines.gpu_turn import gpu_turn, of_one_step
 
 
-def test_without_a_lane_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_lane_no_step_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LANE_SCRIPT", raising=False)
     with gpu_turn():
         pass
 
 
-def test_others_stand_still_while_the_turn_is_held_and_go_on_if_it_fails(
+def test_other_jobs_pause_while_the_gpu_is_reserved_and_continue_if_the_step_fails(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     script, said, turn = tmp_path / "lanes.sh", tmp_path / "said", tmp_path / "turn"

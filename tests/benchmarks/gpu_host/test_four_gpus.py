@@ -59,7 +59,7 @@ def test_on_one_gpu_the_jobs_that_it_can_run_begin_after_what_they_need(lanes: L
 
 
 @pytest.mark.slow
-def test_on_two_gpus_both_train_and_stand_still_for_what_is_timed(lanes: Lanes, tmp_path: Path) -> None:
+def test_on_two_gpus_both_train_and_pause_for_timed_steps(lanes: Lanes, tmp_path: Path) -> None:
     began = run_jobs(lanes, tmp_path, TWO="1")
     fills = {"fill_256", "fill_384", "fill", "int8"}
     assert set(began) == {"served_published", "served_compiled", "serve_512", "warm_s", "scaling"} | fills

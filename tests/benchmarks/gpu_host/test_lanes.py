@@ -38,7 +38,7 @@ def test_a_job_waits_for_its_needs_and_lets_others_pass(lanes: Lanes) -> None:
     assert lanes.log("last") == "0\n"
 
 
-def test_beside_a_job_that_is_alone_others_on_its_gpu_stand_still(lanes: Lanes) -> None:
+def test_while_a_job_runs_alone_others_on_its_gpu_pause(lanes: Lanes) -> None:
     for lane, gpu in (("a", "0"), ("b", "0"), ("c", "1")):
         lanes.call("begin", lane, CORE, gpu)
     lanes.call("queue", "a", "beside", "60", "sleep", "50")
@@ -85,12 +85,12 @@ def test_results_are_packed_without_models(lanes: Lanes) -> None:
         (("fly",), 2, "no step fly"),
     ],
 )
-def test_what_cannot_be_done_is_said(lanes: Lanes, words: tuple[str, ...], code: int, said: str) -> None:
+def test_impossible_requests_are_reported(lanes: Lanes, words: tuple[str, ...], code: int, said: str) -> None:
     assert said in lanes.call(*words, code=code)
 
 
 @pytest.mark.parametrize("words", [("job",), ("no/folder", "true")], ids=["no command", "a name that is a path"])
-def test_nobody_waits_for_a_job_that_cannot_begin(lanes: Lanes, words: tuple[str, ...]) -> None:
+def test_no_job_waits_for_one_that_cannot_begin(lanes: Lanes, words: tuple[str, ...]) -> None:
     lanes.call("begin", "a", CORE, "0")
     name, *command = words
     lanes.call("queue", "a", name, "60", *command, code=1)

@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.harness.machine import load_average, machine_facts
 
 
-def test_two_processors_of_one_name_are_told_apart_by_their_instructions(tmp_path: Path) -> None:
+def test_processors_of_the_same_name_are_distinguished_by_their_instructions(tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("model name\t: EPYC\nflags\t\t: fpu avx2 avx512_bf16\n")
     facts = machine_facts(cpuinfo)

@@ -43,7 +43,7 @@ def test_a_server_of_one_process_is_engine_and_front_end() -> None:
     assert process_profile.processes_of(7, 0) == {"server": 7}
 
 
-def test_without_py_spy_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_py_spy_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert process_profile.record_stacks({"server": 1}, TARGET, 1.0, tmp_path) == {"py-spy": "is not on PATH"}
 

@@ -176,7 +176,7 @@ def test_a_file_of_whose_name_none_can_be_made_needs_one(tmp_path):
 def test_unknown_options_end_with_the_known_ones(run):
     result = run("--option", "deep=3")
     assert isinstance(result.exception, OptionInvalid)
-    assert "known are levels, width" in str(result.exception)
+    assert "known options are levels, width" in str(result.exception)
 
 
 def test_batch_norm_is_an_option_of_the_families_that_have_it(run, tmp_path, make_net):

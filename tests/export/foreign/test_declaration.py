@@ -15,16 +15,16 @@ from export.foreign.messages import printable
         ("odd[name]", Place(name="odd[name]"), "odd[name]"),
     ],
 )
-def test_place_is_an_input_or_channels_of_one(text, place, written):
+def test_a_declared_input_is_a_whole_input_or_some_of_its_channels(text, place, written):
     assert parse_channels(text) == place
     assert str(place) == written
 
 
-def test_place_without_channels_in_its_range_is_refused():
+def test_a_declared_input_without_channels_in_its_range_is_refused():
     with pytest.raises(ValueError, match="holds no channel"):
         parse_channels("input[3:3]")
 
 
-def test_words_of_a_file_cannot_steer_a_terminal():
+def test_text_of_a_file_cannot_send_control_characters_to_a_terminal():
     assert printable("a\x1b[2Jb\r\n") == "a�[2Jb��"
     assert len(printable("x" * 5000)) < 2010

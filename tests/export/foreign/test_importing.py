@@ -87,7 +87,7 @@ def test_graph_of_one_size_in_0_to_255_needs_no_flag(bring, tmp_path):
     check_fill(made, 128, tmp_path)
 
 
-def test_graph_that_differs_by_more_than_a_grey_level_leaves_bf16_none_and_it_is_said(bring):
+def test_graph_that_differs_by_more_than_a_grey_level_excludes_bf16_and_a_note_says_so(bring):
     def read_far_off(job, notify):
         report = read_unguarded(job, notify)
         cases = tuple(case.model_copy(update={"max_abs": 1.5 / 255}) for case in report.imported.cases)
@@ -173,7 +173,7 @@ def test_graph_that_cannot_take_several_pictures_is_served_one_at_a_time(bring, 
     assert note in " ".join(made.imported.notes)
 
 
-def test_operators_that_are_newer_than_an_engine_are_said(bring):
+def test_operators_that_are_newer_than_an_engine_are_noted(bring):
     made = bring(inpainters.carve_layout(64, opset=18))
     assert "TensorRT 8.6 stops at 17" in " ".join(made.imported.notes)
 
@@ -223,7 +223,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("flags", "mended"), WRONG)
-def test_wrong_flag_is_noticed_and_the_right_one_is_said(bring, flags, mended):
+def test_wrong_flag_is_noticed_and_the_right_one_is_suggested(bring, flags, mended):
     right = {"image_range": "0..1", "mask_range": "0..1", "mask_means": "hole", "output_range": "0..255"}
     with pytest.raises(GraphRefused, match="as declared the graph does not inpaint") as caught:
         bring(inpainters.carve_layout(64), image="image", mask="mask", **{**right, **flags})

@@ -52,19 +52,19 @@ def test_an_allocation_beyond_the_limit_fails(after_isolation):
     assert "MemoryError" in after_isolation("bytearray(2**31)")
 
 
-def test_what_is_enforced_is_said(held):
+def test_the_limits_that_are_enforced_are_reported(held):
     assert held.memory == "1 GiB of address space"
     assert held.time == "30 s, then it is killed"
 
 
-def test_network_is_cut_where_that_is_said(after_isolation, held):
+def test_the_network_is_cut_off_where_the_report_says_so(after_isolation, held):
     if held.network.startswith("not enforced"):
         pytest.skip("this kernel allows neither a namespace nor Landlock")
     code = "import socket; s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname(), 2)"
     assert "Error" in after_isolation(code)
 
 
-def test_only_the_scratch_folder_is_writable_where_that_is_said(after_isolation, held):
+def test_only_the_scratch_folder_is_writable_where_the_report_says_so(after_isolation, held):
     if held.files.startswith("not enforced"):
         pytest.skip("this kernel has no Landlock")
     assert after_isolation("print(Path(here, 'scratch/new').write_text('x'))") == "1"

@@ -131,7 +131,7 @@ def test_every_part_of_a_large_picture_reaches_the_middle_of_its_hole(make_net):
     assert all(reached[where].any() for where in (np.s_[:32], np.s_[480:], np.s_[:, :32], np.s_[:, 480:]))
 
 
-def test_with_attention_a_place_depends_on_the_farthest_ones(make_net):
+def test_with_attention_a_pixel_depends_on_the_farthest_pixels(make_net):
     def reach(context):
         options = FillNetOptions(widths="4,4,4,4", encoder="0,0,0,0", decoder="0,0,0,0", context=context)
         net = make_net(FAMILY, options)
@@ -150,12 +150,10 @@ def test_attention_has_no_larger_values_than_its_input():
         torch.nn.init.dirac_(conv.weight)
         torch.nn.init.zeros_(conv.bias)
     picture = 200 * torch.rand(1, 8, 4, 4).numpy()
-    assert largest_activation(layer, [{"x": picture}]) < 1000, (
-        "squares of 200 alone are beyond what FP16 is trusted with"
-    )
+    assert largest_activation(layer, [{"x": picture}]) < 1000, "the square of 200 is too large for FP16"
 
 
-def test_attention_takes_from_the_places_that_are_alike():
+def test_attention_copies_from_similar_positions():
     layer: Any = Attention(4, torch.nn.Conv2d)
     one = torch.eye(4)[:, :, None, None]
     for conv in (layer.query, layer.key, layer.value, layer.out):

@@ -196,7 +196,7 @@ def _renamed(pattern: str, name: str) -> dict[str, torch.Tensor]:
     ],
     ids=["spatial transforms", "a block lost", "no global features", "global features too early", "five channels"],
 )
-def test_what_upstreams_class_could_build_and_nobody_published_is_refused_by_name(state, message):
+def test_unpublished_variants_of_the_upstream_class_are_refused_by_name(state, message):
     with pytest.raises(LayoutMismatch, match=message):
         recognise([StateDict("", state)], None, {})
 
@@ -252,7 +252,7 @@ def test_wrong_activation_is_noticed_on_pictures(wrong, trained):
         FAMILY.examine(net, options, [feed])
 
 
-def test_random_weights_cannot_confirm_the_activation_and_it_is_said(make_net):
+def test_random_weights_cannot_confirm_the_activation_and_a_note_says_so(make_net):
     feed = {"image": np.full((1, 3, 32, 32), 0.99, np.float32), "mask": np.zeros((1, 1, 32, 32), np.float32)}
     feed["image"][..., ::2] = 0
     (note,) = FAMILY.examine(make_net(FAMILY, TINY), TINY, [feed])

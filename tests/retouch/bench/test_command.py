@@ -80,7 +80,7 @@ def test_failed_requests_are_counted_and_can_be_a_failure(contract, pictures: Pa
     assert bench(*given, "--fail-on-errors").exit_code == 1
 
 
-def test_a_first_request_that_fails_ends_it_with_the_servers_words(contract, pictures: Path) -> None:
+def test_a_first_request_that_fails_ends_the_benchmark_with_the_servers_message(contract, pictures: Path) -> None:
     contract.unwelcome = b"images/a.png"
     result = bench(contract.url, "--endpoint", "translate", "--image", pictures / "images/a.png")
     assert result.exit_code == 1

@@ -127,7 +127,7 @@ async def test_a_closed_loop_keeps_as_many_under_way_as_it_has_clients() -> None
     assert max(one.due_s for one in observation) < 0.1
 
 
-async def test_who_never_answers_is_reported_as_unanswered() -> None:
+async def test_a_server_that_never_answers_is_reported_as_unanswered() -> None:
     sender = FakeSender(lambda: asyncio.sleep(3600))
     observation: list[Observation] = []
     await loop_with(sender, observation, grace_s=0.05).open_loop([0.0, 0.01])

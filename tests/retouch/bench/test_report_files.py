@@ -13,7 +13,7 @@ from retouch.bench.report_files import check_writable, report_write_errors
 from retouch.bench.session import BenchFailed
 
 
-def test_a_place_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
+def test_a_writable_folder_stays_unchanged(tmp_path: Path) -> None:
     there = tmp_path / "there.json"
     there.write_text("of the last run")
     os.utime(there, (1, 1))

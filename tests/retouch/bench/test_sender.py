@@ -10,7 +10,7 @@ from retouch.bench.sender import encode, open_sender
 from retouch.filling.filler import FillFailed
 
 
-async def test_a_picture_comes_back_with_the_servers_own_account(contract) -> None:
+async def test_a_picture_is_returned_with_the_servers_timings(contract) -> None:
     payload = encode("/v1/inpaint", {"image": b"photo", "mask": b"hole"}, {"seed": "1"})
     async with open_sender(f"{contract.url}/") as sender:
         reply = await sender.send(payload)
@@ -42,7 +42,7 @@ async def test_no_server_is_an_answer_without_status() -> None:
     assert "(Connection refused)" in reply.detail
 
 
-async def test_a_name_that_is_none_and_a_wrong_scheme_say_why_nobody_answers(contract) -> None:
+async def test_an_unknown_host_and_a_wrong_scheme_give_the_reason_for_no_reply(contract) -> None:
     for url, why in (("http://user:secret@no.invalid:9", "not known"), (contract.url.replace("http", "https"), "SSL")):
         async with open_sender(url) as sender:
             reply = await sender.send(Payload("/v1/inpaint", "text/plain", b""))

@@ -23,13 +23,15 @@ def test_the_key_comes_from_the_environment_or_from_a_file(tmp_path: Path) -> No
 def test_a_key_that_is_passed_wins_and_an_empty_one_sends_none() -> None:
     assert key_headers("rtk_2", environ={"RETOUCH_API_KEY": "rtk_1"}) == {"X-API-Key": "rtk_2"}
     assert key_headers("", environ={"RETOUCH_API_KEY": "rtk_1"}) == {}
-    with pytest.raises(KeyUnusable, match="api_key holds"):
+    with pytest.raises(KeyUnusable, match="api_key contains"):
         key_headers("rtk_1\nrtk_2")
 
 
 @pytest.mark.parametrize("key", ["schlüssel", "rtk_1\nrtk_2", "rtk_\udcff"])
 def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(tmp_path: Path, key: str) -> None:
-    with pytest.raises(KeyUnusable, match=r"RETOUCH_API_KEY holds .* as `retouch keys create` printed it") as refused:
+    with pytest.raises(
+        KeyUnusable, match=r"RETOUCH_API_KEY contains .* as `retouch keys create` printed it"
+    ) as refused:
         key_headers(environ={"RETOUCH_API_KEY": key})
     assert key not in str(refused.value)
     (tmp_path / "key").write_bytes(key.encode("utf-8", "replace") + b"\x00")

@@ -221,7 +221,7 @@ def test_a_job_that_is_not_done_in_time_goes_on_and_one_that_is_cancelled_does_n
         assert slow.wait(60).model == "facades/1"
 
 
-def test_a_full_server_is_asked_again_until_there_is_a_place(held: Running, gate: Event, photo: bytes) -> None:
+def test_a_request_to_a_full_server_is_retried_until_it_is_admitted(held: Running, gate: Event, photo: bytes) -> None:
     with Retouch(held.url, retry=0) as client:
         threads = [Thread(target=client.translate, args=(photo,)) for _ in range(2)]
         for thread in threads:
@@ -238,7 +238,7 @@ def test_a_full_server_is_asked_again_until_there_is_a_place(held: Running, gate
             thread.join(60)
 
 
-async def test_a_cancelled_call_gives_its_place_back(held: Running, photo: bytes) -> None:
+async def test_a_cancelled_call_frees_its_slot(held: Running, photo: bytes) -> None:
     async with AsyncRetouch(held.url) as client:
         calls = [asyncio.create_task(client.translate(photo)) for _ in range(2)]
         await until(lambda: held.service.admission.in_flight == 2)

@@ -202,7 +202,7 @@ def test_the_result_of_a_job_is_fetched_although_the_server_restarts() -> None:
     assert Watch().wait_for_job(60.0, ended, *6 * [(0.0, lost())], *result).url == f"/v1/results/{RESULT}"
 
 
-def test_a_wait_for_a_server_that_stays_away_ends_in_time() -> None:
+def test_a_wait_for_an_unreachable_server_ends_in_time() -> None:
     watch = Watch()
     with pytest.raises(JobUnfinished, match=r"not known to have ended after 60\.0 s: .*cannot be reached") as late:
         watch.wait_for_job(60.0, *100 * [(0.0, lost())])
@@ -211,7 +211,7 @@ def test_a_wait_for_a_server_that_stays_away_ends_in_time() -> None:
 
 
 @pytest.mark.parametrize("before", [[], fetched()[:1]])
-def test_a_wait_without_a_limit_of_time_gives_up_a_server_that_stays_away(before: list[tuple[float, Answer]]) -> None:
+def test_a_wait_without_a_timeout_gives_up_on_an_unreachable_server(before: list[tuple[float, Answer]]) -> None:
     watch = Watch()
     with pytest.raises(NoReply, match="cannot be reached"):
         watch.wait_for_job(None, *before, *100 * [(0.0, lost())])

@@ -31,7 +31,7 @@ def problem(status: int, code: str, *, retryable: bool, **headers: str) -> bytes
 BUSY = problem(503, "overloaded", retryable=True, Retry_After="0", X_Request_ID="refused-1")
 
 
-def test_a_request_returns_when_told_with_the_id_of_its_refusal_and_the_same_key(ask: Ask, scripted: Start) -> None:
+def test_a_refused_request_is_repeated_at_retry_after_with_its_id_and_key(ask: Ask, scripted: Start) -> None:
     again = problem(503, "overloaded", retryable=True, Retry_After="0", X_Request_ID="refused-1")
     server = scripted(BUSY, again, FILLED)
     result = ask(server.url, "inpaint", b"image", b"mask")
@@ -125,7 +125,7 @@ def test_an_absent_server_is_no_reply(ask: Ask) -> None:
             ask(f"http://127.0.0.1:{taken.getsockname()[1]}", "models", client={"retry": RetryPolicy(unexplained=0)})
 
 
-def test_another_server_is_told_from_retouch(ask: Ask, scripted: Start) -> None:
+def test_a_reply_of_another_server_is_recognised(ask: Ask, scripted: Start) -> None:
     page = reply(200, b"<html>", Content_Type="text/html")
     with pytest.raises(ReplyInvalid, match=r"text/html.* Retouch server\?"):
         ask(scripted(page).url, "translate", b"image")

@@ -43,7 +43,7 @@ def test_a_refusal_is_answered_with_the_pause_that_it_asks_for(
     assert RetryPolicy(retries=8).pause_after_refusal(response, tries, MIDDLE) == expected_s
 
 
-def test_silence_is_answered_twice_at_most_and_less_if_told_so() -> None:
+def test_a_request_without_a_reply_is_retried_twice_at_most_or_as_configured() -> None:
     pauses = [RetryPolicy(retries=8).pause_after_silence(tries, MIDDLE) for tries in (1, 2, 3)]
     assert pauses == [0.5, 1.0, None]
     assert RetryPolicy(retries=1).pause_after_silence(2, MIDDLE) is None
@@ -65,7 +65,7 @@ def test_a_policy_of_fewer_than_no_retries_is_none(numbers: dict[str, int]) -> N
         RetryPolicy(**numbers)
 
 
-def test_clients_that_nobody_told_when_do_not_return_together() -> None:
+def test_clients_without_a_retry_after_do_not_retry_together() -> None:
     pauses = [RetryPolicy().pause_after_silence(1, draw) for draw in (0.0, 0.25, 0.999)]
     assert pauses == pytest.approx([0.375, 0.4375, 0.62475])
     assert RetryPolicy().pause_after_refusal(refused(retry_after="2"), 1, 0.9) == 2.0

@@ -131,7 +131,7 @@ def test_version_that_the_settings_name_is_the_one_that_must_work(settings, mode
     assert check(missing, "inpaint model").detail == f"no photos/2 in {models}; export one"
 
 
-def test_models_folder_that_is_not_there_is_told_apart_from_one_without_the_model(settings, models):
+def test_a_missing_models_folder_is_distinguished_from_one_without_the_model(settings, models):
     elsewhere = models / "misspelt"
     found = diagnose(settings.model_copy(update={"models_dir": elsewhere}), HostSources())
     said = f"no photos in {elsewhere}; it is not a folder: name another with --models-dir"
@@ -144,7 +144,7 @@ def test_older_version_that_the_settings_name_is_tried_beside_the_newest(setting
     assert [check.model for check in found.models] == ["facades/1", "photos/2", "photos/1"]
 
 
-def test_words_in_brackets_are_shown_as_they_are(monkeypatch, capsys):
+def test_text_in_brackets_is_shown_unchanged(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
     remedy = Check(name="TensorRT [x]", level="warning", detail="pip install -e '.[gpu]'")
     show(Diagnosis(ok=True, checks=(remedy,), models=()))

@@ -86,7 +86,7 @@ def test_one_that_fails_is_named_and_the_others_are_done(contract, pictures: Pat
     assert sorted(path.name for path in (pictures / "out").iterdir()) == ["a.png", "c.png"]
 
 
-def test_a_reason_that_all_of_several_pictures_share_is_told_once(contract, pictures: Path) -> None:
+def test_a_failure_that_all_pictures_share_is_printed_once(contract, pictures: Path) -> None:
     for image in (pictures / "images").iterdir():
         image.write_bytes(contract.unwelcome)
     result = run("translate", pictures / "images", "-o", pictures / "out", "--url", contract.url)
@@ -113,7 +113,7 @@ def test_what_failed_is_made_later_without_the_others(contract, pictures: Path) 
 @pytest.mark.parametrize(
     ("flags", "how"), [([], b"; --missing makes the others"), (["--overwrite"], b"")], ids=["", "overwrite"]
 )
-def test_an_interrupted_run_says_how_much_is_done_and_how_to_go_on_if_that_can_be_told(
+def test_an_interrupted_run_says_how_much_is_done_and_how_to_continue(
     contract, pictures: Path, flags: list[str], how: bytes
 ) -> None:
     contract.delay_s = 0.5
@@ -221,7 +221,7 @@ def test_several_samples_are_numbered_files(contract, pictures: Path) -> None:
     assert json.loads(result.stdout)["files"][0]["outs"] == [str(path) for path in outs]
     assert not out.exists()
     again = run("inpaint", image, mask, "-o", out, "--url", contract.url, "--samples", 4)
-    assert (again.exit_code, "already there" in again.output) == (1, True)
+    assert (again.exit_code, "exist already" in again.output) == (1, True)
     assert len(contract.asked) == 1
 
 

@@ -56,7 +56,7 @@ def test_refusal_is_one_line_and_status_1(graph, tmp_path):
     assert "--mask-means hole" in result.stderr
 
 
-def test_flags_that_cannot_be_read_are_said(graph):
+def test_invalid_flags_are_reported(graph):
     assert "write numbers with commas" in run(graph, "--sides", "a,b").stderr
     assert "--memory-gib" in run(graph, "--memory-gib", "inf").stderr
     assert "NAME[FIRST:AFTER_LAST]" in run(graph, "--image", "x[3:3]").stderr

@@ -67,7 +67,7 @@ def test_a_dry_run_names_the_packages_in_their_order_and_what_is_passed_over(put
     ]
 
 
-def test_what_would_be_installed_is_printed_as_json_and_what_is_said_goes_to_standard_error(put_smi):
+def test_what_would_be_installed_is_printed_as_json_and_messages_go_to_standard_error(put_smi):
     put_smi("NVIDIA H200, 580.65.06, 9.0")
     done = run("--dry-run", "--json")
     facts = json.loads(done.stdout)

@@ -90,7 +90,7 @@ def test_a_change_through_a_link_changes_the_file_behind_it_and_not_the_link(tmp
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
-def test_a_file_that_lost_its_owner_is_said_to_be_out_of_a_servers_reach() -> None:
+def test_a_key_file_that_lost_its_owner_gives_a_warning() -> None:
     with tempfile.TemporaryDirectory() as folder:  # other users cannot enter pytest's folders
         path = Path(folder) / "keys.json"
         key = keys("create", "one", "--file", path).stdout.strip()
@@ -127,7 +127,9 @@ def test_days_after_which_no_key_can_end_are_refused_and_change_nothing(tmp_path
 
 
 @pytest.mark.parametrize("parent", ["missing", "a_file"])
-def test_a_place_where_no_key_file_can_be_is_one_line_that_says_what_to_do(tmp_path: Path, parent: str) -> None:
+def test_a_path_where_no_key_file_can_be_written_gives_one_line_that_says_what_to_do(
+    tmp_path: Path, parent: str
+) -> None:
     (tmp_path / "a_file").touch()
     for arguments in (("create", "x"), ("revoke", "ffffffff")):
         refused = keys(*arguments, "--file", tmp_path / parent / "keys.json")

@@ -108,7 +108,7 @@ def test_a_version_that_never_was_is_not_to_be_exported_again(root, version, the
     assert str(done.exception) == f"no {version} in {root}; there are {there}"
 
 
-def test_a_version_pushed_from_a_folder_without_models_is_told_so(tmp_path):
+def test_pushing_from_a_folder_without_models_says_so(tmp_path):
     done = run("push", "photos/1", "--models-dir", str(tmp_path / "none"), "--to", "s3://nowhere/models")
     assert str(done.exception) == f"no photos/1 in {tmp_path / 'none'}: the folder is not there"
 

@@ -150,7 +150,7 @@ def test_a_wrong_setting_stops_the_start_with_exit_code_2(
         (["--cors-origins", "app.example"], "cors_origins: 'app.example' is no origin"),
         (["--inpaint-model", "My Model"], "inpaint_model: 'My Model' is not a model name"),
         (["--s3-endpoint", "minio:9000"], "s3_endpoint: 'minio:9000' is not http"),
-        (["--otlp-endpoint", "collector"], "otlp_endpoint: 'collector' is no address"),
+        (["--otlp-endpoint", "collector"], "otlp_endpoint: 'collector' is not the address"),
         (["--results-url", "https://bucket"], "results_url 'https://bucket' is not s3://"),
         (["--results-url", "s3://["], "results_url 's3://[' is not s3://"),
         (["--models-url", "s3://models?share=2"], "models_url 's3://models?share=2' is not s3://"),
@@ -184,7 +184,7 @@ def test_the_first_line_of_the_log_comes_before_anything_is_loaded_and_names_the
     assert (first["event"], first["models_dir"]) == ("starting", str(Path.cwd() / "a-folder"))
 
 
-def test_a_card_for_which_there_are_no_packages_is_not_said_to_need_an_installation(tmp_path: Path) -> None:
+def test_no_installation_is_advised_for_a_gpu_without_packages(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")  # as above
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'GeForce GTX 1060, 580.65.06, 6.1'\n")
     (tmp_path / "nvidia-smi").chmod(0o755)

@@ -58,7 +58,7 @@ def test_onnx_runtime_for_cuda_is_enough_where_there_is_no_tensorrt():
     assert facts[1].detail == "not installed; ONNX Runtime 1.31.1 for CUDA computes in its place"
 
 
-def test_a_driver_that_is_too_old_is_named_in_place_of_a_command_that_cannot_help():
+def test_a_driver_that_is_too_old_is_named_instead_of_a_useless_command():
     old = GpuHost(Driver((470, 82), L4.driver.gpus), (3, 12))
     assert gpu_facts(gpu_host(ask_host=lambda: old))[-1] == GpuFact(
         "GPU packages",
@@ -87,7 +87,7 @@ def test_host_without_a_gpu_gets_one_line_and_loads_nothing():
     assert facts == [GpuFact("GPU", True, "no NVIDIA driver here; the processor computes")]
 
 
-def test_cvcuda_that_is_installed_and_does_not_load_is_a_warning_in_the_servers_own_words(tmp_path, monkeypatch):
+def test_cvcuda_that_is_installed_and_does_not_load_gives_the_servers_warning(tmp_path, monkeypatch):
     (tmp_path / "cvcuda.py").write_text("raise ImportError('libnvcv_types.so.0: cannot open shared object file')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "cvcuda", raising=False)

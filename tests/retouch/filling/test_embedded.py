@@ -145,6 +145,6 @@ def test_a_task_without_a_model_ends_before_anything_is_loaded(flags, task):
         make({**flags, f"{task}_model": ""}, task)
 
 
-def test_unknown_model_is_told_what_is_there(flags):
+def test_an_unknown_model_lists_the_available_ones(flags):
     with pytest.raises(NotFound, match=r"no model nope; available: extra/1, facades/1, photos/1$"):
         make(flags, "inpaint", "nope")

@@ -86,7 +86,7 @@ def test_a_host_gets_the_best_runtime_that_it_can_have_and_the_next_ones_after_i
         (host(ADA, system="win32"), "the GPU packages are for Linux, this is win32", "WSL"),
     ],
 )
-def test_a_host_that_can_have_none_is_told_why_and_what_would_change_it(of, why, to_do):
+def test_a_host_without_suitable_packages_gets_the_reason_and_the_remedy(of, why, to_do):
     choice = choose_packages(of)
     assert choice.why_cpu.startswith(why)
     assert to_do in choice.to_do
@@ -124,7 +124,7 @@ def test_an_old_gpu_beside_a_good_one_is_named_with_what_to_do():
     assert "CUDA_VISIBLE_DEVICES" in why
 
 
-def test_what_is_passed_over_is_said():
+def test_skipped_runtimes_are_listed_with_reasons():
     assert dict(choose_packages(host(HOPPER)).passed_over) == {
         "TensorRT": f"NVIDIA's package index ({NVIDIA_INDEX}) does not answer, and the system has none",
         "TensorRT-RTX": "it does not support NVIDIA H200 (9.0)",
@@ -132,7 +132,7 @@ def test_what_is_passed_over_is_said():
     assert dict(choose_packages(host(ADA, machine="aarch64")).passed_over)["TensorRT-RTX"].endswith("this is aarch64")
 
 
-def test_a_way_that_failed_gives_place_to_the_next():
+def test_a_runtime_that_failed_is_followed_by_the_next():
     choice = without_first_way(choose_packages(host(ADA)), "pip could not install it")
     assert ways(choice) == [ORT13]
     assert choice.passed_over[-1] == ("TensorRT-RTX", "pip could not install it")

@@ -87,10 +87,10 @@ def test_a_card_without_a_driver_is_a_problem(tmp_path, vendor, kind, is_said):
         ("No devices were found", 0, "nvidia-smi shows no usable GPU: No devices were found"),
         ("Old Card, 340.108, [N/A]", 0, "nvidia-smi shows no usable GPU: Old Card"),
         (f"{L4}\n[Unknown Error]", 0, "nvidia-smi shows no usable GPU"),
-        ("", 0, "nvidia-smi shows no usable GPU: it says nothing"),
+        ("", 0, "nvidia-smi shows no usable GPU: no output"),
     ],
 )
-def test_an_answer_without_a_usable_gpu_is_a_problem_in_its_own_words(put_smi, tmp_path, text, status, problem):
+def test_an_answer_without_a_usable_gpu_is_quoted_as_the_problem(put_smi, tmp_path, text, status, problem):
     driver = ask_driver(put_smi(text, status), places(tmp_path))
     assert driver.problem.startswith(problem)
     assert driver.gpus == ()
@@ -113,7 +113,7 @@ def test_a_driver_that_does_not_answer_is_left_after_a_while_with_whatever_it_st
     assert time.monotonic() - began < 10
 
 
-def test_what_a_quick_driver_leaves_running_is_not_waited_for_and_nothing_is_said(put_smi, tmp_path):
+def test_a_child_that_a_quick_driver_leaves_running_is_neither_awaited_nor_reported(put_smi, tmp_path):
     environ = put_smi(L4)
     (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/sh\necho '{L4}'\n/bin/sleep 30 &\n")
     said: list[str] = []

@@ -65,14 +65,14 @@ def test_the_best_runtime_is_installed_and_the_second_time_there_is_nothing_to_d
     assert installer.installed(CHOICE, ("another GPU",)) == ""
 
 
-def test_a_package_that_cannot_be_had_gives_place_to_the_next_runtime(installer, write_wheel, said):
+def test_a_package_that_cannot_be_installed_is_followed_by_the_next_runtime(installer, write_wheel, said):
     write_wheel("full-libs==1.0", "full_libs.py", "")
     write_wheel("rtx==1.0", "trt.py", "name = 'TensorRT-RTX 1.7'\n")
     assert installer.install(CHOICE, FACTS) == "TensorRT-RTX 1.7"
     assert "not TensorRT: pip could not install full-libs==1.0, full-bindings==1.0 (its reason is above)" in said
 
 
-def test_a_runtime_that_does_not_load_gives_place_to_the_next(installer, write_wheel, environment, said):
+def test_a_runtime_that_does_not_load_is_followed_by_the_next(installer, write_wheel, environment, said):
     environment.install([str(write_wheel("onnxruntime==2.0", "onnxruntime.py", CPU_ORT))])
     write_wheel("rtx==1.0", "trt.py", "raise OSError('libcuda.so.1: cannot open')\n")
     write_wheel("ort-gpu==2.0", "onnxruntime.py", GPU_ORT)

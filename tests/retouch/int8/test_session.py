@@ -111,7 +111,7 @@ def test_it_is_served_and_the_headers_and_metrics_say_int8(exported, tmp_path):
         assert 'retouch_model_engine{engine="openvino",model="tiny/1",precision="int8"} 1.0' in metrics
 
 
-def test_a_setting_forbids_it_and_the_reason_is_told(exported, tmp_path):
+def test_a_setting_forbids_it_and_the_reason_is_reported(exported, tmp_path):
     settings = {
         "models_dir": exported[1] / "models",
         "engine": "openvino",
@@ -173,7 +173,7 @@ def test_what_is_missing_is_found_before_anything_is_computed(material, tmp_path
         prepare(material / "pictures", material / "alexnet.safetensors", tmp_path / "sheet.png")
 
 
-def test_the_command_wants_both_flags_or_neither(material, tmp_path):
+def test_the_command_requires_both_flags_or_neither(material, tmp_path):
     for flags in (("--precision", "int8"), ("--calibration", material / "pictures")):
         result = run(material, "--output", tmp_path / "models", *flags)
         assert result.exit_code == 2

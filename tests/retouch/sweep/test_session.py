@@ -103,7 +103,7 @@ def test_a_model_of_one_way_is_refused(tmp_path, pictures, features):
     model = write_model(
         tmp_path / "models", "fixed", "inpaint", size={"kind": "fixed", "height": 32, "width": 32, "fit": "resize"}
     )
-    with pytest.raises(SweepImpossible, match="one way"):
+    with pytest.raises(SweepImpossible, match="only one strategy"):
         run(request_of(model, pictures, features))
 
 

@@ -142,7 +142,7 @@ def test_users_own_file_of_another_digest_stays(add, tmp_path):
     ("md5", "label"),
     [(None, None), (hashlib.md5(b"content").hexdigest(), "Its MD5 is the published"), ("0" * 32, "Its MD5 is NOT")],
 )
-def test_without_a_known_digest_the_computed_one_is_said_and_nothing_published(server, add, tmp_path, md5, label):
+def test_without_a_known_digest_the_computed_one_is_printed_and_nothing_published(server, add, tmp_path, md5, label):
     server.answers[URL] = Answer(b"content")
     with pytest.raises(FileRefused, match=f"--sha256 {hashlib.sha256(b'content').hexdigest()}; or --trust") as caught:
         add(row(md5=md5))
@@ -178,8 +178,8 @@ def test_what_only_a_person_can_get_says_how(add):
     ("arguments", "reason"),
     [
         ({"name": "My Model"}, "lower-case letters"),
-        ({"sha256": "abc"}, "64 digits"),
-        ({"sha256": "é" * 64}, "64 digits"),
+        ({"sha256": "abc"}, "64 hexadecimal digits"),
+        ({"sha256": "é" * 64}, "64 hexadecimal digits"),
     ],
 )
 def test_what_would_stop_the_last_step_is_found_before_the_download(server, add, arguments, reason):
@@ -217,7 +217,7 @@ def test_command_shows_the_terms_and_takes_no_address(tmp_path):
     assert list(tmp_path.iterdir()) == []
     for name in ("https://files.example/net.onnx", "../big-lama", ""):
         result = CliRunner().invoke(app, ["models", "add", name, "--accept-licence"])
-        assert "known are lama-onnx, " in result.stderr
+        assert "known models are lama-onnx, " in result.stderr
 
 
 def test_command_takes_a_file_only_with_the_digest_of_the_table(tmp_path):

@@ -128,7 +128,7 @@ def test_server_that_cannot_continue_starts_again(server, fetch, tmp_path):
     assert fetch(resumable=True).read_bytes() == BODY
 
 
-def test_continuation_at_another_place_is_refused(server, fetch, tmp_path):
+def test_continuation_at_another_offset_is_refused(server, fetch, tmp_path):
     (tmp_path / "net.pt.partial").write_bytes(BODY[:1000])
     server.answers[URL] = Answer(BODY, ranges=True, headers={"Content-Range": f"bytes 5-9/{len(BODY)}"})
     with pytest.raises(DownloadFailed, match="continued at another offset"):

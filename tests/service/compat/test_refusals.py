@@ -149,7 +149,7 @@ def test_a_draining_server_refuses_and_says_when_to_return(serve: Serve, good: F
 
 
 @each
-def test_a_client_that_leaves_frees_its_place_and_is_counted(serve: Serve, good: ForeignRequest) -> None:
+def test_a_client_that_disconnects_frees_its_slot_and_is_counted(serve: Serve, good: ForeignRequest) -> None:
     go, warm = Event(), Event()
     running = serve(
         fake=lambda manifest: FakeEngine(manifest, fault=lambda _: Hang(go) if warm.is_set() else None), apis=ALL

@@ -118,7 +118,7 @@ def test_one_sample_alone_goes_on_a_lane_where_another_device_would_wait_for_it(
 def test_more_batches_than_lanes_are_refused(device: LaneDevice, engine: FakeLaneEngine) -> None:
     for _ in range(2):
         device.launch(engine, samples(1, 2))
-    with pytest.raises(EngineFailed, match="all 2 lanes are taken"):
+    with pytest.raises(EngineFailed, match="all 2 lanes are in use"):
         device.launch(engine, samples(1))
 
 

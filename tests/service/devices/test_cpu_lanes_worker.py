@@ -55,7 +55,7 @@ def bench(engine: FakeLaneEngine) -> Bench:
     return Bench(engine)
 
 
-async def test_a_lane_that_is_done_goes_on_with_who_waits_while_the_other_computes(bench: Bench) -> None:
+async def test_a_finished_lane_takes_the_next_batch_while_the_other_computes(bench: Bench) -> None:
     tasks = bench.submit(*range(5))
     await asyncio.sleep(0)
     bench.worker.start()
@@ -70,7 +70,7 @@ async def test_a_lane_that_is_done_goes_on_with_who_waits_while_the_other_comput
     bench.end()
 
 
-async def test_who_comes_while_one_lane_is_free_is_begun_at_once(bench: Bench) -> None:
+async def test_a_sample_that_arrives_while_a_lane_is_free_starts_at_once(bench: Bench) -> None:
     first = bench.submit(1, 2)
     await asyncio.sleep(0)
     bench.worker.start()
@@ -87,7 +87,7 @@ async def test_who_comes_while_one_lane_is_free_is_begun_at_once(bench: Bench) -
     bench.end()
 
 
-async def test_a_batch_that_fails_without_a_word_is_answered_all_the_same(bench: Bench) -> None:
+async def test_a_batch_that_fails_without_a_message_is_still_answered(bench: Bench) -> None:
     tasks = bench.submit(1, 2)
     await asyncio.sleep(0)
     bench.worker.start()
@@ -140,7 +140,7 @@ async def test_a_lane_that_hangs_is_noticed_though_the_other_goes_on(bench: Benc
     bench.end()
 
 
-async def test_a_worker_that_was_given_up_takes_nobody_more_and_ends_when_its_lanes_do(bench: Bench) -> None:
+async def test_an_abandoned_worker_takes_no_more_batches_and_ends_with_its_lanes(bench: Bench) -> None:
     tasks = bench.submit(1, 2)
     await asyncio.sleep(0)
     bench.worker.start()

@@ -27,7 +27,7 @@ def test_a_request_is_admitted_on_credit_until_the_first_block_arrives() -> None
     assert block.take(0.0, 1.0) > 0
 
 
-def test_a_share_of_what_was_just_left_is_lent_and_no_longer_a_moment_later() -> None:
+def test_a_share_of_the_remaining_limit_is_credited_for_a_second_only() -> None:
     block = Block()
     block.receive(1.0, 0.0, 10.0, share=30.0)
     assert [block.take(2.0, 10.5) for _ in range(31)] == [0.0] * 31
@@ -38,7 +38,7 @@ def test_a_share_of_what_was_just_left_is_lent_and_no_longer_a_moment_later() ->
     assert late.take(2.0, 12.0) > 0
 
 
-def test_where_the_limit_has_none_nothing_is_fetched_or_lent_until_it_has() -> None:
+def test_an_exhausted_limit_is_neither_fetched_nor_credited_until_it_refills() -> None:
     block = Block()
     block.receive(0.0, 3.0, 10.0)
     assert block.take(2.0, 11.0) == 2.0

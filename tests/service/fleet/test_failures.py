@@ -113,7 +113,7 @@ def own_postgres() -> Iterator[PostgresCluster]:
         yield cluster
 
 
-async def test_while_the_database_is_away_only_what_needs_it_is_refused(
+async def test_while_the_database_is_unavailable_only_requests_that_need_it_are_refused(
     tmp_path: Path, own_postgres: PostgresCluster, files: Files, http: httpx.AsyncClient
 ) -> None:
     with running_fleet(tmp_path, own_postgres, 1) as fleet:

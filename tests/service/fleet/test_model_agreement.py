@@ -81,7 +81,7 @@ async def test_a_share_of_the_hosts_is_enough_and_dead_ones_do_not_count(join: J
     assert await hosts[0].agreed(ONE, TWO) == {ONE, TWO}
 
 
-async def test_who_just_came_agrees_on_nothing_and_what_was_withdrawn_is_agreed_on_anew(join: Join) -> None:
+async def test_a_new_host_agrees_on_nothing_and_withdrawn_versions_are_agreed_on_again(join: Join) -> None:
     host = await join("host")
     assert await host.agreed(ONE) == set()
     await until(lambda: host.node.is_steady)

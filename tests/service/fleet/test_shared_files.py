@@ -70,7 +70,7 @@ def test_an_answer_belongs_to_one_claim_on_a_key(bucket: Bucket) -> None:
     assert responses.find(HELD) is None
 
 
-def test_while_the_bucket_is_away_nothing_is_kept_and_that_is_said(bucket: Bucket) -> None:
+def test_while_the_bucket_is_unavailable_nothing_is_stored_and_the_error_says_so(bucket: Bucket) -> None:
     away = storage_at(unused_port())
     orders, responses = SharedOrders(away), SharedResponses(away)
     for call in (

@@ -135,7 +135,7 @@ def test_parameters_are_options_whatever_their_type(client: GrpcClient, photo: b
 
 
 @pytest.mark.skipif(installed_kernel() is None, reason="Retouch was installed without a C++ compiler")
-def test_copied_texture_is_a_parameter_and_is_told(client: GrpcClient, photo: bytes, mask: bytes) -> None:
+def test_copied_texture_is_a_parameter_and_is_reported(client: GrpcClient, photo: bytes, mask: bytes) -> None:
     plain = client.infer(files_request(photo, mask))
     textured = client.call("ModelInfer", with_parameters(files_request(photo, mask), texture="copied"))
     assert textured.trailing["x-texture"] == "copied"

@@ -109,7 +109,7 @@ def test_five_hundred_calls_at_once_are_all_answered(client: GrpcClient, photo: 
     ],
     ids=["nothing", "HTTP/1.1", "TLS", "preface", "empty frame", "garbage", "pings"],
 )
-def test_what_is_not_grpc_disturbs_nobody(
+def test_bytes_that_are_not_grpc_disturb_no_client(
     server: Running, client: GrpcClient, sent: bytes, photo: bytes, mask: bytes
 ) -> None:
     host, port = server.grpc_address.split(":")

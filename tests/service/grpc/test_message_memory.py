@@ -28,7 +28,7 @@ class Sender:
         await asyncio.sleep(0)
 
 
-async def test_a_client_has_half_of_the_places_and_others_pass_it() -> None:
+async def test_a_client_has_half_of_the_slots_and_others_pass_it() -> None:
     memory = MessageMemory(max_bytes=400.0, message_bytes=100)
     assert memory.slots == 4
     many = [Sender(memory, "a") for _ in range(4)]
@@ -46,7 +46,7 @@ async def test_a_client_has_half_of_the_places_and_others_pass_it() -> None:
     assert memory.usage == (0, 0, 0)
 
 
-async def test_a_sender_that_leaves_while_it_waits_takes_no_place() -> None:
+async def test_a_sender_that_disconnects_while_it_waits_takes_no_slot() -> None:
     memory = MessageMemory(max_bytes=200.0, message_bytes=100)
     first, second, third = (Sender(memory, "a") for _ in range(3))
     await asyncio.sleep(0)
@@ -58,7 +58,7 @@ async def test_a_sender_that_leaves_while_it_waits_takes_no_place() -> None:
     assert memory.usage == (0, 0, 0)
 
 
-async def test_one_that_is_cancelled_as_it_gets_its_place_gives_it_back() -> None:
+async def test_a_sender_that_is_cancelled_as_it_gets_its_slot_releases_it() -> None:
     memory = MessageMemory(max_bytes=200.0, message_bytes=100)
     first, second = Sender(memory, "a"), Sender(memory, "a")
     await asyncio.sleep(0)
@@ -70,7 +70,7 @@ async def test_one_that_is_cancelled_as_it_gets_its_place_gives_it_back() -> Non
     assert memory.usage == (0, 0, 0)
 
 
-async def test_those_that_were_cancelled_at_the_same_moment_keep_no_place() -> None:
+async def test_senders_that_are_cancelled_together_keep_no_slot() -> None:
     """A client that cancels its calls, or a broken connection, cancels all tasks before any of them runs."""
     memory = MessageMemory(max_bytes=400.0, message_bytes=100)
     senders = [Sender(memory, "a") for _ in range(8)]
@@ -87,7 +87,7 @@ async def test_those_that_were_cancelled_at_the_same_moment_keep_no_place() -> N
     await late.release()
 
 
-async def test_there_are_always_places_for_two() -> None:
+async def test_there_are_always_two_slots() -> None:
     assert MessageMemory(max_bytes=10.0, message_bytes=100).slots == 2
 
 

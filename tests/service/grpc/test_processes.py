@@ -65,7 +65,7 @@ def client_of(served: ServedProcess, tmp_path: Path, name: str) -> GrpcClient:
     return GrpcClient(address(served), (tmp_path / name).read_text())
 
 
-def test_fills_are_those_of_http_and_every_method_wants_a_key(
+def test_fills_are_those_of_http_and_every_method_requires_a_key(
     served: ServedProcess, tmp_path: Path, photo: bytes, mask: bytes
 ) -> None:
     key = (tmp_path / "alice").read_text()

@@ -130,7 +130,7 @@ def _ordered(exposition: str) -> str:
     return "\n".join(found)
 
 
-def test_a_client_that_leaves_frees_its_place_and_is_counted(hanging: tuple[Running, Event], infer: Any) -> None:
+def test_a_client_that_disconnects_frees_its_slot_and_is_counted(hanging: tuple[Running, Event], infer: Any) -> None:
     running, _ = hanging
     admission = running.service.admission
     with GrpcClient(running.grpc_address) as client:

@@ -113,7 +113,7 @@ async def test_the_end_waits_for_calls_that_were_sent_before_it_but_not_without_
 
 
 @pytest.mark.parametrize("steps", [0, 1, 5, 9])
-async def test_the_end_waits_for_calls_that_came_while_the_event_loop_stood_still(steps: int) -> None:
+async def test_the_shutdown_waits_for_calls_that_came_while_the_event_loop_was_blocked(steps: int) -> None:
     """gRPC hands them over one by one afterwards, the first more than a step late."""
     clock, woken = Clock(50.0), 51.0 + 0.025 * steps
     calls_at = [woken + 0.03, woken + 0.06, woken + 0.09]
@@ -139,7 +139,7 @@ async def test_a_forced_end_waits_for_no_further_calls(forced_at: float, ended_a
     assert clock.now - 50.0 == pytest.approx(ended_at, abs=0.026)
 
 
-def test_calls_that_come_while_an_ending_server_stands_still_are_answered(models_dir: Path, tmp_path: Path) -> None:
+def test_calls_that_come_while_a_stopping_server_is_blocked_are_answered(models_dir: Path, tmp_path: Path) -> None:
     settings, stands, ready = settings_of(models_dir, tmp_path), threading.Event(), threading.Event()
     codes = list[StatusCode]()
 

@@ -177,7 +177,7 @@ def test_the_file_for_a_cluster_is_valid(monkeypatch: pytest.MonkeyPatch) -> Non
     assert options.autoscaling_config.policy.policy_function == "service.ray.scaling:by_queue_depth"
 
 
-def test_strangers_are_served_only_if_that_is_said() -> None:
+def test_anonymous_clients_are_served_only_if_a_setting_allows_it() -> None:
     from service.ray.app import Arguments, build  # noqa: PLC0415 -- warns when it is imported
 
     with pytest.raises(SettingsInvalid, match="allow-anonymous"):

@@ -132,6 +132,6 @@ def test_a_body_that_does_not_come_is_answered_as_the_server_would(proxy: Proxy,
     assert problem["request_id"] == answer.headers["x-request-id"]
 
 
-def test_a_proxy_that_is_away_is_an_error_of_the_system(tmp_path: Path) -> None:
+def test_an_unreachable_proxy_raises_oserror(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         ProxyTable(tmp_path / "none.sock").slots()

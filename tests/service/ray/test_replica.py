@@ -10,7 +10,7 @@ pytest.importorskip("ray")  # an optional dependency
 from service.ray.replica import report_to_all
 
 
-def test_registrars_are_told_at_once_and_one_that_is_away_does_not_matter() -> None:
+def test_registrars_get_reports_at_once_and_an_unreachable_one_does_not_matter() -> None:
     together, told = Barrier(2), []
 
     def report(address: str, timeout_s: float) -> None:

@@ -71,12 +71,12 @@ def test_a_depth_that_the_metrics_do_not_tell_is_not_zero() -> None:
         read_depth("# TYPE other gauge\nother 3\n")
 
 
-def test_settings_that_are_invalid_on_this_node_are_told_of(start: Start) -> None:
+def test_settings_that_are_invalid_on_this_node_are_reported(start: Start) -> None:
     with pytest.raises(SettingsInvalid, match="max_batch_size"):
         start(max_batch_size=-1)
 
 
-def test_a_server_that_cannot_start_is_told_of(start: Start) -> None:
+def test_a_server_that_cannot_start_is_reported(start: Start) -> None:
     server = start(keys_file="/missing/keys.json")
     with pytest.raises(ServerEnded, match=r"ended with status [12]"):
         server.wait_for("/livez")
@@ -91,7 +91,7 @@ def test_a_server_that_does_not_end_is_killed(start: Start) -> None:
     assert server.status == -signal.SIGKILL
 
 
-def test_a_server_ends_with_whoever_started_it(tmp_path: Path, models_dir: Path) -> None:
+def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path, models_dir: Path) -> None:
     code = (
         "from service.ray.server_process import ServerProcess\n"
         f"server = ServerProcess({{'engine': 'fake', 'workers': 0, 'models_dir': '{models_dir}', "

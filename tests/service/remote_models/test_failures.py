@@ -70,7 +70,7 @@ def test_a_version_that_the_disk_cannot_hold_keeps_neither_others_nor_the_way_ba
     assert (served(root), follower.failing_s) == ({1, 2, 3}, 0.0)
 
 
-def test_what_is_in_the_place_of_a_version_stays_and_keeps_no_other(
+def test_a_foreign_folder_in_the_path_of_a_version_stays_and_blocks_no_other_version(
     follow: Follow, push: Push, bucket: ModelBucket, root: Path
 ) -> None:
     foreign = root / "photos/2/notes.txt"
@@ -106,7 +106,7 @@ def test_what_was_left_half_is_removed_whatever_its_kind(follow: Follow, push: P
     assert [path.name for path in (root / ".fetched").iterdir()] == [".lock"]
 
 
-def test_a_version_is_withdrawn_also_while_the_ledger_is_away(
+def test_a_version_is_withdrawn_even_while_the_ledger_is_unavailable(
     follow: Follow, push: Push, bucket: ModelBucket, root: Path
 ) -> None:
     push(1)
@@ -192,9 +192,7 @@ def test_a_description_that_is_too_deep_or_too_large_is_refused(
     assert bucket.versions()[photos(2)] is None
 
 
-def test_a_fault_that_nobody_thought_of_is_shown_and_does_not_end_the_rounds(
-    follow: Follow, push: Push, root: Path
-) -> None:
+def test_an_unexpected_exception_is_logged_and_does_not_end_the_rounds(follow: Follow, push: Push, root: Path) -> None:
     class Wrong:
         def agreed(self, held: Collection[str]) -> set[str]:
             raise ZeroDivisionError
@@ -242,7 +240,7 @@ def test_a_version_is_served_before_older_ones_are_fetched(follow: Follow, push:
     assert Watching.told[:2] == [set(), {"photos/3"}], "others wait for a host from its first fetch on"
 
 
-def test_it_is_said_once_that_a_version_waits(follow: Follow, push: Push) -> None:
+def test_a_waiting_version_is_logged_once(follow: Follow, push: Push) -> None:
     push(1)
     follower = follow(Never())
     with capture_logs() as logs:

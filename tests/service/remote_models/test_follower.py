@@ -67,7 +67,7 @@ def test_a_version_that_is_damaged_in_the_bucket_is_not_served_and_keeps_no_othe
     assert served(root) == {1, 2}
 
 
-def test_while_the_bucket_is_away_or_empty_what_is_here_stays(
+def test_while_the_bucket_is_unavailable_or_empty_local_versions_stay(
     follow: Follow, push: Push, root: Path, bucket: ModelBucket
 ) -> None:
     push(1)

@@ -147,7 +147,7 @@ def test_a_write_that_the_bucket_completes_after_the_deletion_is_removed_again(t
         assert storage_of(root, endpoint).read(result_id) is None
 
 
-def test_a_bucket_that_is_gone_delays_only_the_removal(tmp_path: Path, proxy: Any, bucket: Any) -> None:
+def test_an_unreachable_bucket_delays_only_the_removal(tmp_path: Path, proxy: Any, bucket: Any) -> None:
     root, result_id = tmp_path / "results", "ef" * 16
     body = body_of(result_id)
     with store_of(root, proxy.url) as store:

@@ -63,7 +63,7 @@ def test_a_promised_result_outlives_a_server_that_is_killed_with_its_disk(
             assert httpx.get(f"{second.url}{location}").content == body
 
 
-def test_while_the_storage_is_away_nothing_is_promised_and_nothing_is_lost(
+def test_while_the_storage_is_unavailable_nothing_is_promised_and_nothing_is_lost(
     served: Running, http: httpx.Client, proxy: Any, bucket: Any, files: Files
 ) -> None:
     proxy.become("gone")
@@ -93,7 +93,7 @@ def test_while_the_storage_is_away_nothing_is_promised_and_nothing_is_lost(
     assert served.service.drain.unsaved == 0
 
 
-def test_a_job_ends_when_its_result_is_stored_and_waits_for_a_storage_that_is_away(
+def test_a_job_ends_when_its_result_is_stored_and_waits_for_an_unavailable_storage(
     http: httpx.Client, proxy: Any, bucket: Any, files: Files
 ) -> None:
     proxy.become("gone")
@@ -108,7 +108,7 @@ def test_a_job_ends_when_its_result_is_stored_and_waits_for_a_storage_that_is_aw
 
 
 @pytest.mark.parametrize("end", ["killed", "terminated"])
-def test_a_job_whose_server_ends_while_the_storage_is_away_ends_when_its_result_is_stored(
+def test_a_job_whose_server_ends_while_the_storage_is_unavailable_ends_when_its_result_is_stored(
     tmp_path: Path, models_dir: Path, bucket: Bucket, files: Files, end: str
 ) -> None:
     environ = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}

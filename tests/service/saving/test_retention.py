@@ -56,7 +56,7 @@ def test_half_a_result_is_left_while_it_may_still_be_written_and_removed_when_it
     assert plan_deletions(fresh + old, RetentionLimits(max_bytes=1), NOW) == [old[0].name]
 
 
-def test_what_others_keep_in_the_same_place_is_left_alone() -> None:
+def test_foreign_files_in_the_same_folder_are_left_alone() -> None:
     names = ["backup.tar", "00/notes.txt", "models/photos/1/model.onnx", f"01/{1:032x}.png", f"00/{1:032x}.tiff"]
     assert plan_deletions([StoredObject(name, 10**9, 0.0) for name in names], RetentionLimits(60.0, 1), NOW) == []
 

@@ -39,7 +39,7 @@ def test_a_result_larger_than_the_bound_goes_alone() -> None:
     assert taken(queue(waits("a"), waits("b", 2 * MAX_GROUP_BYTES), waits("c"))) == [["a"], ["b"], ["c"]]
 
 
-def test_one_that_failed_goes_by_itself_and_holds_up_nobody() -> None:
+def test_a_failed_result_is_retried_alone_and_delays_no_other() -> None:
     assert taken(queue(waits("a"), waits("b", failed=True), waits("c"), waits("d"))) == [["a"], ["b"], ["c", "d"]]
 
 

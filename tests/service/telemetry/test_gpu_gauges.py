@@ -37,7 +37,7 @@ def test_a_lost_gpu_is_left_out_and_the_others_keep_their_numbers(monkeypatch: p
     assert 'retouch_gpu_temperature_celsius{gpu="1"} 61.0' in text
 
 
-def test_a_driver_that_goes_away_takes_its_gauges_along_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_disappears_removes_only_its_gauges(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml, registry = FakeNvml(), CollectorRegistry()
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     Gauge("retouch_ready", "Beside them", registry=registry).set(1)

@@ -47,7 +47,7 @@ def pipe() -> Iterator[tuple[int, TextIO]]:
     os.close(read)
 
 
-def test_a_process_goes_on_while_nobody_reads_what_it_logs() -> None:
+def test_a_process_continues_while_its_log_is_not_read() -> None:
     command = [sys.executable, "-c", LOGS_MORE_THAN_A_PIPE_HOLDS]
     read, write = os.pipe()
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=write) as process:

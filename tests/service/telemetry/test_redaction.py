@@ -46,7 +46,7 @@ Serve = Callable[..., Any]
         ("failed: /onnxruntime_src/onnxruntime/core/graph/model.cc:182 Load failed", "failed: Load failed"),
     ],
 )
-def test_a_path_is_told_as_its_last_part(said: str, told: str) -> None:
+def test_a_path_is_shortened_to_its_last_part(said: str, told: str) -> None:
     assert without_folders(said) == told
 
 
@@ -66,7 +66,7 @@ def test_what_is_no_path_stays_as_it_is(said: str) -> None:
 
 
 @given(st.text(alphabet="ab/.' :\"~-", max_size=60))
-def test_what_is_told_has_no_absolute_path_and_is_no_longer_than_what_was_said(said: str) -> None:
+def test_redacted_messages_have_no_absolute_path_and_are_not_longer(said: str) -> None:
     told = without_folders(f"/srv/secret/x {said} ../secret/y")
     assert "secret" not in told
     assert len(told) <= len(said) + 4

@@ -125,7 +125,7 @@ def test_no_id_is_zero_whatever_chance_says(kept: Kept, tracer: Any) -> None:
     assert next(drawn) == 3
 
 
-async def test_nothing_is_traced_where_opentelemetry_is_told_to_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_traced_where_opentelemetry_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     settings = Settings(otlp_endpoint="http://127.0.0.1:9")
     async with open_request_tracer(settings) as requests, open_batch_tracer(settings) as batches:

@@ -89,7 +89,7 @@ def test_a_job_is_traced_behind_its_reply_too(serve: Serve, files: Files, collec
     wait_until(lambda: len(collector.of_trace(CALLER.split("-")[1])) == len(STAGES) + 1)
 
 
-def test_who_is_not_sampled_gets_ids_and_no_spans(serve: Serve, files: Files, collector: OtlpReceiver) -> None:
+def test_unsampled_requests_get_ids_and_no_spans(serve: Serve, files: Files, collector: OtlpReceiver) -> None:
     running = serve(otlp_endpoint=collector.url, trace_ratio=0)
     with running.client() as client:
         unsampled = CALLER[:-2] + "00"

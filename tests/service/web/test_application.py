@@ -203,7 +203,7 @@ def test_a_client_that_takes_its_reply_slowly_gets_it_whole(serve: Serve) -> Non
     assert f"content-length: {len(body)}".encode() in head.lower()
 
 
-def test_a_thousand_idle_connections_keep_nobody_out(serve: Serve, files: dict[str, tuple[str, bytes, str]]) -> None:
+def test_a_thousand_idle_connections_block_no_client(serve: Serve, files: dict[str, tuple[str, bytes, str]]) -> None:
     raise_open_file_limit()
     running = serve()
     parts = urlsplit(running.url)

@@ -136,7 +136,7 @@ def test_the_values_of_a_query_are_not_repeated(server: Running, files: dict[str
     assert "rtk_secret" not in response.text
 
 
-def test_a_misspelt_field_is_told_what_was_probably_meant(server: Running, files: dict[str, Any]) -> None:
+def test_a_misspelt_field_gets_a_suggestion(server: Running, files: dict[str, Any]) -> None:
     with server.client() as client:
         detail = client.post("/v1/inpaint", files=files, data={"formt": "jpeg"}).json()["detail"]
     assert detail.startswith("unknown field formt; did you mean format? (fields are ")

@@ -130,7 +130,7 @@ def test_metrics_come_in_the_format_that_the_scraper_prefers(server: Running, ac
     assert ("retouch_ready", 1.0) in samples
 
 
-def test_what_is_no_name_of_a_model_is_told_in_words_and_not_as_a_pattern(server: Running, files: Files) -> None:
+def test_an_invalid_model_name_is_explained_without_a_pattern(server: Running, files: Files) -> None:
     with server.client() as client:
         refused = client.post("/v1/inpaint", files=files, data={"model": "My Model"})
     problem = check_problem(refused, 422, "invalid_option")

@@ -175,7 +175,7 @@ def raised_codes() -> set[tuple[str, str]]:
     return found
 
 
-def test_every_code_that_is_raised_is_enumerated_with_its_status_and_told_to_people(serve: Serve) -> None:
+def test_every_code_that_is_raised_is_enumerated_with_its_status_and_documented(serve: Serve) -> None:
     with serve(public_url="http://127.0.0.1").client() as client:
         document = client.get("/openapi.json").json()
     kinds = {kind.__name__: kind for kind in problem_kinds()}

@@ -84,7 +84,7 @@ def test_a_job_that_fails_says_why(server: Running, mask: bytes) -> None:
     assert job["problem"]["status"] == 415
 
 
-def test_a_job_can_be_cancelled_and_gives_its_place_back(serve: Serve, files: Files) -> None:
+def test_a_job_can_be_cancelled_and_frees_its_slot(serve: Serve, files: Files) -> None:
     running = serve(fake_batch_ms=0)
     with running.client() as client:
         accepted = client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
@@ -99,7 +99,7 @@ def test_a_job_without_saving_would_have_no_result(server: Running, files: Files
         check_problem(response, 422, "job_needs_save")
 
 
-def test_on_a_server_that_saves_on_request_alone_a_job_is_told_to_ask_for_it(serve: Serve, files: Files) -> None:
+def test_on_a_server_that_saves_on_request_alone_a_job_must_ask_for_it(serve: Serve, files: Files) -> None:
     later = {"Prefer": "respond-async"}
     with serve(save=False).client() as client:
         refused = client.post("/v1/inpaint", files=files, headers=later)
@@ -107,7 +107,7 @@ def test_on_a_server_that_saves_on_request_alone_a_job_is_told_to_ask_for_it(ser
         assert client.post("/v1/inpaint", files=files, data={"save": "true"}, headers=later).status_code == 202
 
 
-def test_a_client_that_has_a_result_already_is_told_so(server: Running, files: Files) -> None:
+def test_a_client_that_has_a_result_already_gets_304(server: Running, files: Files) -> None:
     with server.client() as client:
         location = client.post("/v1/inpaint", files=files).headers["location"]
         image, sidecar = client.get(location), client.get(location, headers={"Accept": "application/json"})

@@ -185,7 +185,7 @@ def test_repeated_headers_are_read_as_one_list(server: Running, files: Files) ->
         assert client.post("/v1/inpaint", files=files, headers=accepts).headers["content-type"] == "image/webp"
 
 
-def test_caches_are_told_that_the_reply_depends_on_accept(server: Running, files: Files) -> None:
+def test_vary_says_that_the_reply_depends_on_accept(server: Running, files: Files) -> None:
     with server.client() as client:
         reply = client.post("/v1/inpaint", files=files)
         assert reply.headers["vary"] == "Accept"

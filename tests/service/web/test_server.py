@@ -56,7 +56,7 @@ async def test_a_signal_to_end_with_64_in_flight_answers_and_saves_all_64_and_ex
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
-async def test_a_manifest_that_nobody_writes_holds_up_neither_the_other_models_nor_the_end(
+async def test_a_manifest_that_is_never_written_delays_neither_other_models_nor_the_shutdown(
     models_dir: Path, tmp_path: Path, files: Files, workers: str
 ) -> None:
     (models_dir / "aaa" / "1").mkdir(parents=True)  # the version that is read first

@@ -188,7 +188,7 @@ def test_baselines_are_named_by_their_methods_or_by_how_many(wanted, measured, m
         pytest.param(["holes/1", "--width", "8"], 2, "Invalid value for '--width'", id="small pictures"),
     ],
 )
-def test_what_cannot_be_measured_is_said_in_a_line(models, arguments, code, message):
+def test_what_cannot_be_measured_is_reported_in_a_line(models, arguments, code, message):
     model, *flags = arguments
     flags = [str(models / flag) if flag == "pairs.pth" else flag for flag in flags]
     done = _evaluate(models / model, "--data", models / "pictures", *flags)

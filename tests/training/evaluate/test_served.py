@@ -71,7 +71,7 @@ def test_the_servers_fill_comes_back_to_the_bit(address, case):
     np.testing.assert_array_equal(found, np.where(case.hole[..., None], 255 - case.source, case.source))
 
 
-def test_a_refusal_is_told_with_the_servers_reason(address, case):
+def test_a_refusal_is_reported_with_the_servers_reason(address, case):
     with pytest.raises(ServerRefused, match=r"answered 404: no such model; there is photos/5"):
         ServedPainter(address, "photos/4").paint(case)
 

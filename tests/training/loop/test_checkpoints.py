@@ -82,7 +82,7 @@ def test_a_run_of_another_config_is_refused_with_the_options_that_differ(
     assert "log_every" not in str(refused.value)
 
 
-def test_a_run_of_an_earlier_version_that_had_other_options_is_told_as_one(
+def test_a_run_of_an_earlier_version_with_other_options_is_reported_as_one(
     tmp_path: Path, partial_config: Config
 ) -> None:
     saved = {"step": 1, "spent_s": 0.0, "config": "the digest of other options", "trainee": {}}

@@ -49,7 +49,7 @@ def test_time_before_a_restart_counts() -> None:
     assert (position.index, position.step) == (1, 6)
 
 
-def test_every_process_stands_where_the_leading_one_does_and_asks_now_and_then() -> None:
+def test_all_processes_are_at_the_position_of_the_leader_and_ask_now_and_then() -> None:
     asked = []
 
     def agree(value: float) -> float:

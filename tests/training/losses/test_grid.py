@@ -24,7 +24,7 @@ def test_noise_has_hardly_a_grid() -> None:
 
 
 @pytest.mark.parametrize("axis", [2, 3])
-def test_places_of_four_pixels_show_in_their_direction_alone(axis: int) -> None:
+def test_a_period_of_four_pixels_shows_in_its_direction_alone(axis: int) -> None:
     found = unevenness(noise().index_select(axis, torch.arange(SIDE) // 4 * 4), WHOLE)
     assert found[axis - 2] == pytest.approx(4)
     assert found[3 - axis] < 0.1

@@ -68,7 +68,7 @@ def test_steps_are_taken_apart_as_launched_kernels(config, tmp_path, monkeypatch
     ("arguments", "message"),
     [(["--phase", 1], "the config has 1 phases"), (["--precisions", "fp8"], "known are fp32, tf32, bf16, fp16")],
 )
-def test_wrong_flags_are_said(config, arguments, message, tmp_path):
+def test_wrong_flags_are_reported(config, arguments, message, tmp_path):
     done = _profile(config, "-o", tmp_path / "found", *arguments)
     assert done.exit_code == 2
     assert message in " ".join(done.output.replace("│", " ").split())

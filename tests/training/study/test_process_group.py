@@ -64,7 +64,7 @@ def test_the_limit_ends_what_a_process_has_started_too(tmp_path: Path) -> None:
     wait_until(lambda: not is_running(child), 5)
 
 
-def test_the_limit_ends_processes_of_another_session_if_whoever_began_them_does_so_when_told(tmp_path: Path) -> None:
+def test_the_limit_ends_processes_of_another_session_if_their_parent_handles_the_signal(tmp_path: Path) -> None:
     """torchrun starts its workers in sessions of their own, and ends them on SIGTERM."""
     note = tmp_path / "worker"
     with pytest.raises(subprocess.TimeoutExpired):

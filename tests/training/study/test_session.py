@@ -70,7 +70,7 @@ def test_a_study_prints_its_cells_beside_the_sources_figures_and_takes_up_where_
     assert "has cells of other options" in output
 
 
-def test_a_cell_that_fails_is_said_to_have_failed_and_the_others_are_measured(config: Path, tmp_path: Path) -> None:
+def test_a_failed_cell_is_reported_and_the_others_are_measured(config: Path, tmp_path: Path) -> None:
     flags = (
         "--config",
         config,
@@ -98,7 +98,7 @@ def test_a_cell_that_fails_is_said_to_have_failed_and_the_others_are_measured(co
         (("gan",), "known are pconv"),
     ],
 )
-def test_wrong_flags_are_said(arguments: tuple[object, ...], message: str, config: Path, tmp_path: Path) -> None:
+def test_wrong_flags_are_reported(arguments: tuple[object, ...], message: str, config: Path, tmp_path: Path) -> None:
     code, output = study(*arguments, "--config", config, "-o", tmp_path / "found")
     assert code != 0
     assert message in " ".join(output.replace("│", " ").split())

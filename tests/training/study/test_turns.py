@@ -9,7 +9,7 @@ from pathlib import Path
 from training.study.turns import Turns
 
 
-def test_who_is_timed_waits_for_the_others_and_they_for_it(tmp_path: Path) -> None:
+def test_a_timed_cell_waits_for_the_others_and_they_for_it(tmp_path: Path) -> None:
     turns, said = Turns(tmp_path / "turn"), []
 
     def be_timed() -> None:
@@ -27,7 +27,7 @@ def test_who_is_timed_waits_for_the_others_and_they_for_it(tmp_path: Path) -> No
     assert said == ["prepared together", "prepared", "timed"]
 
 
-def test_who_waits_says_who_is_alone(tmp_path: Path) -> None:
+def test_a_waiting_cell_names_the_one_that_uses_the_device(tmp_path: Path) -> None:
     heard = threading.Event()
     said: list[str] = []
 
@@ -72,7 +72,7 @@ def test_a_child_that_was_forked_in_a_turn_does_not_keep_it(tmp_path: Path) -> N
     assert after == ["taken"], "the child held the turn"
 
 
-def test_without_a_file_nobody_waits() -> None:
+def test_without_a_file_no_cell_waits() -> None:
     turns = Turns(None)
     with turns.alone(), turns.alone(), turns.shared():
         pass

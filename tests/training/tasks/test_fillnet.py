@@ -283,7 +283,7 @@ def test_a_state_brings_back_the_net_and_all_judges(tmp_path: Path, fill_config:
         )
 
 
-def test_a_generator_in_place_of_the_judge_is_refused(tmp_path: Path, fill_config: Config) -> None:
+def test_a_generator_instead_of_the_judge_is_refused(tmp_path: Path, fill_config: Config) -> None:
     torch.save(trainee(fill_config()).generator_state(), tmp_path / "generator.pth")
     judge = fill_config().judge.model_dump() | {"initial": tmp_path / "generator.pth"}
     with pytest.raises(CheckpointMismatch, match="no weights that fit"):

@@ -136,7 +136,7 @@ def test_the_graph_of_fillnet_holds_the_weights_of_the_net(
 
 
 @pytest.mark.parametrize("kind", ["nothing", "a checkpoint"])
-def test_what_is_no_models_folder_is_told_apart_from_a_damaged_graph(kind, tmp_path):
+def test_a_path_without_a_model_is_distinguished_from_a_damaged_graph(kind, tmp_path):
     path = tmp_path / "generator.pth"
     if kind == "a checkpoint":
         torch.save({"weight": torch.zeros(1)}, path)

@@ -105,7 +105,7 @@ def test_the_page_finds_what_it_asks_for_before_it_draws_itself(client: httpx.Cl
     assert client.get("/api/v1/inputimage").json()["error"] == "Not found"
 
 
-def test_the_model_cannot_be_switched_for_everybody(client: httpx.Client) -> None:
+def test_the_model_cannot_be_switched_for_all_clients(client: httpx.Client) -> None:
     assert client.post("/api/v1/model", json={"name": "photos"}).json()["name"] == "photos"
     refused = client.post("/api/v1/model", json={"name": "lama"})
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_option")

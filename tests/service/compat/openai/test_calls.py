@@ -36,7 +36,7 @@ def test_an_edit_is_the_fill_of_v1_inpaint_bit_by_bit(
     assert picture(edit(client, files)) == native()
 
 
-def test_a_mask_without_alpha_is_refused_with_the_cure_and_the_cure_works(
+def test_a_mask_without_alpha_is_refused_with_a_remedy_that_works(
     client: httpx.Client, native: Native, photo: bytes, mask: bytes
 ) -> None:
     files = {"image": photo, "mask": mask}

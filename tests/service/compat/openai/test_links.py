@@ -99,7 +99,7 @@ def test_a_repeated_request_is_410_once_its_result_is_deleted(
     [
         ({"response_format": "url", "stream": "true"}, "stream"),
         ({"response_format": "url", "save": "false"}, "save=false"),
-        ({"response_format": "uri"}, "neither b64_json nor url"),
+        ({"response_format": "uri"}, "send b64_json or url"),
     ],
 )
 def test_what_has_no_link_is_refused_in_openais_form(

@@ -117,7 +117,7 @@ async def test_errors_come_back_as_what_they_were(pair: PairOf) -> None:
             assert (await both.front.batcher.submit(sample(), model, later())).tile.shape == (64, 64, 3)
 
 
-async def test_a_job_is_told_when_it_begins(pair: PairOf) -> None:
+async def test_a_job_is_notified_when_its_batch_begins(pair: PairOf) -> None:
     async with pair() as both, both.engine():
         await until(lambda: both.front.ready)
         begun: list[bool] = []
@@ -190,7 +190,7 @@ async def test_a_request_over_which_the_engine_is_lost_twice_is_answered(pair: P
             assert (await both.front.batcher.submit(sample(), model, later())).batch_size == 1
 
 
-async def test_two_engine_processes_share_the_work_and_one_does_it_when_the_other_is_gone(pair: PairOf) -> None:
+async def test_two_engine_processes_share_the_work_and_one_does_all_of_it_when_the_other_is_lost(pair: PairOf) -> None:
     def slow(manifest: Manifest) -> FakeEngine:
         return FakeEngine(manifest, batch_s=0.01)
 
@@ -216,7 +216,7 @@ async def test_two_engine_processes_share_the_work_and_one_does_it_when_the_othe
         stack.close()
 
 
-async def test_a_model_that_is_replaced_serves_whoever_leased_it_and_is_closed_after(
+async def test_a_replaced_model_serves_its_remaining_leases_and_is_then_closed(
     pair: PairOf, add_model: Callable[..., Path]
 ) -> None:
     async with pair() as both, both.engine() as engine:
@@ -233,7 +233,7 @@ async def test_a_model_that_is_replaced_serves_whoever_leased_it_and_is_closed_a
         assert len(both.front.clients[0].models) == 2
 
 
-async def test_an_older_version_is_loaded_for_whoever_asks_for_it(
+async def test_an_older_version_is_loaded_on_request(
     pair: PairOf, add_model: Callable[..., Path], models_dir: Path
 ) -> None:
     add_model(models_dir, "photos", "inpaint", version=2)
@@ -256,7 +256,7 @@ async def test_a_model_that_is_gone_is_offered_no_longer(pair: PairOf) -> None:
             both.front.models.lease("photos").__enter__()
 
 
-async def test_who_waits_when_the_backend_is_closed_is_told_so(pair: PairOf) -> None:
+async def test_requests_that_wait_when_the_backend_closes_get_an_error(pair: PairOf) -> None:
     faults, release = Faults(), threading.Event()
     async with pair() as both, both.engine(fake=faults.engine):
         await until(lambda: both.front.ready)

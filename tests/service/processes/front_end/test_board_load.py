@@ -39,7 +39,7 @@ def test_a_core_on_which_another_program_runs_is_not_spare() -> None:
     os.close(descriptor)
 
 
-def test_a_front_end_that_is_told_of_no_cores_has_none_to_spare() -> None:
+def test_a_front_end_without_assigned_cores_has_no_idle_ones() -> None:
     descriptor = make_board(PLACES)
     board = StatusBoard(descriptor, PLACES)
     assert StatusBoardLoad(board, 0, board.reservation_store(0)).spare_cores == 0

@@ -29,7 +29,7 @@ from service.processes.shared.messages import Hello, Readiness, encode
 from tests.serving.waiting import until
 
 
-def test_who_is_told_of_a_change_finds_the_link_ready_though_the_engine_process_spoke_first(
+def test_a_change_is_announced_after_the_connection_is_ready_even_if_the_engine_process_sends_first(
     short_folder: Path,
 ) -> None:
     """uvloop delivers received data before it wakes the task that awaits the connection."""

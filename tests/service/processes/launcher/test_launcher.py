@@ -109,7 +109,9 @@ async def test_an_engine_process_that_does_not_answer_is_killed_and_replaced(
     assert await asyncio.to_thread(server.launcher.wait, 30) == 0
 
 
-async def test_processes_that_stood_still_with_the_whole_machine_are_not_killed(start: Callable[..., Server]) -> None:
+async def test_processes_that_were_suspended_with_the_whole_machine_are_not_killed(
+    start: Callable[..., Server],
+) -> None:
     server = start(workers=1, hang_timeout_s=1.5)
     await ready(server, 1)
     processes = [psutil.Process(server.launcher.pid), *server.processes()]

@@ -33,7 +33,7 @@ def test_one_that_dies_young_again_and_again_is_started_ever_more_rarely() -> No
     assert restarts.pause_s(1.0) == 0.0
 
 
-def test_limits_of_memory_are_divided_among_front_ends_and_the_house_is_not() -> None:
+def test_memory_limits_are_divided_among_front_ends_and_other_limits_are_not() -> None:
     whole = Settings(workers=4, max_memory_mb=4096, spool_max_items=10, max_queue_size=256)
     share = divide_settings(whole, 4, cores=16)
     assert (share.max_decoded_mb, share.spool_max_items, share.codec_threads) == (512, 3, 4)

@@ -49,14 +49,14 @@ def test_servers_that_start_at_the_same_time_leave_each_other_alone(
         assert second.path.exists()
 
 
-def test_a_folder_without_a_lock_is_nobody_s_business(short_folder: Path) -> None:
+def test_a_folder_without_a_lock_is_left_alone(short_folder: Path) -> None:
     foreign = short_folder / "retouch-run-foreign"
     foreign.mkdir()
     with RunDirectory.create(short_folder):
         assert foreign.exists()
 
 
-def test_its_lock_is_held_by_whoever_inherits_it(short_folder: Path) -> None:
+def test_its_lock_is_held_by_each_process_that_inherits_it(short_folder: Path) -> None:
     run = RunDirectory.create(short_folder)
     inherited = os.dup(run.lock)
     os.close(run.lock)

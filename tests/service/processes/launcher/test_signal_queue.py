@@ -9,7 +9,7 @@ import threading
 from service.processes.launcher.signal_queue import Signals
 
 
-def test_signals_are_told_in_their_order_and_have_no_other_effect() -> None:
+def test_signals_are_returned_in_order_and_have_no_other_effect() -> None:
     with Signals([signal.SIGTERM, signal.SIGCHLD]) as signals:
         assert signals.wait(0.0) == []
         os.kill(os.getpid(), signal.SIGTERM)
@@ -18,7 +18,7 @@ def test_signals_are_told_in_their_order_and_have_no_other_effect() -> None:
         assert signals.wait(0.0) == []
 
 
-def test_one_that_comes_while_nobody_waits_is_not_lost() -> None:
+def test_a_signal_that_arrives_between_waits_is_not_lost() -> None:
     with Signals([signal.SIGTERM]) as signals:
         thread = threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGTERM))
         thread.start()

@@ -72,7 +72,7 @@ def test_a_greeting_brings_the_slots_along(listener: socket.socket, short_folder
 
 
 @pytest.mark.parametrize("greeting", [b"GET / HTTP/1.1\r\n\r\n", encode(Begun(1)), encode(Hello(0, 4096)), b""])
-def test_a_stranger_is_turned_away(listener: socket.socket, short_folder: Path, greeting: bytes) -> None:
+def test_an_unknown_peer_is_rejected(listener: socket.socket, short_folder: Path, greeting: bytes) -> None:
     with listener, socket.socket(socket.AF_UNIX) as stranger:
         stranger.connect(str(short_folder / "engine.sock"))
         stranger.sendall(greeting)

@@ -37,7 +37,7 @@ def test_what_is_counted_is_read_by_client_and_priority(cells: memoryview[float]
     assert not read(cells)
 
 
-def test_a_flow_keeps_its_priority_and_clients_are_told_apart() -> None:
+def test_a_flow_keeps_its_priority_and_clients_are_distinguished() -> None:
     assert hashed(URGENT).weight == URGENT.weight
     assert len({hashed(Flow(f"key:{number}")) for number in range(100)}) > 75
 

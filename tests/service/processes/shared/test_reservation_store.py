@@ -26,7 +26,7 @@ def stores(memory: memoryview) -> Stores:
     return [SharedReservationStore(memory, index) for index in range(FRONT_ENDS)]
 
 
-def test_who_was_told_by_one_is_known_to_all(stores: Stores) -> None:
+def test_a_reservation_of_one_front_end_is_known_to_all(stores: Stores) -> None:
     stores[0].add(("client", "a"), 107)
     assert [store.due_second(("client", "a")) for store in stores] == [107] * 3
     assert [store.due_second(("other", "a")) for store in stores] == [None] * 3
@@ -35,7 +35,7 @@ def test_who_was_told_by_one_is_known_to_all(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("where", range(FRONT_ENDS))
-def test_who_has_come_anywhere_is_expected_nowhere(stores: Stores, where: int) -> None:
+def test_a_reservation_redeemed_at_one_front_end_is_expected_at_none(stores: Stores, where: int) -> None:
     stores[0].add("a", 107)
     stores[1].add("b", 107)
     stores[where].remove("a")
@@ -43,7 +43,7 @@ def test_who_has_come_anywhere_is_expected_nowhere(stores: Stores, where: int) -
     assert [store.expected_in_second(107) for store in stores] == [1] * 3
 
 
-def test_only_those_who_came_nowhere_have_not_come(stores: Stores) -> None:
+def test_only_reservations_redeemed_nowhere_count_as_missed(stores: Stores) -> None:
     for who in "abc":
         stores[0].add(who, 107)
     stores[0].remove("a")
@@ -71,14 +71,14 @@ def test_a_front_end_that_is_started_again_knows_what_its_predecessor_promised(m
     assert successor.expected_in_second(107) == 0
 
 
-def test_a_later_second_takes_the_place_of_one_that_is_long_past(stores: Stores) -> None:
+def test_a_later_second_reuses_the_cell_of_a_past_one(stores: Stores) -> None:
     stores[0].add("a", 107)
     stores[0].add("b", 107 + 512)
     assert stores[1].expected_in_second(107 + 512) == 1
     assert stores[1].expected_in_second(107) == 0
 
 
-def test_nearly_everyone_of_a_crowd_is_remembered(stores: Stores) -> None:
+def test_nearly_all_of_many_reservations_are_kept(stores: Stores) -> None:
     for number in range(20_000):
         stores[0].add(number, 107 + number % 200)
     known = sum(stores[1].due_second(number) == 107 + number % 200 for number in range(20_000))
@@ -104,7 +104,7 @@ def test_a_shared_store_is_a_store(store: Callable[[], ReservationStore]) -> Non
     assert one.due_second(20) == 102
 
 
-def test_who_was_refused_by_one_front_end_is_let_in_by_another_once(stores: Stores) -> None:
+def test_a_request_refused_by_one_front_end_is_admitted_by_another_once(stores: Stores) -> None:
     first, second, third = (Reservations(store=store) for store in stores)
     pause_s = first.reserve("a", 3.2, REQUEST_S, now=100.0)
     assert not second.redeem("a", 102.0), "too soon"
@@ -115,14 +115,14 @@ def test_who_was_refused_by_one_front_end_is_let_in_by_another_once(stores: Stor
     assert first.expected_returns(103.9) == 0
 
 
-def test_asking_another_front_end_too_soon_keeps_the_moment(stores: Stores) -> None:
+def test_a_retry_at_another_front_end_that_comes_too_early_keeps_its_reservation(stores: Stores) -> None:
     first, second, _ = (Reservations(store=store) for store in stores)
     pause_s = first.reserve("a", 10.0, REQUEST_S, now=100.0)
     assert second.reserve("a", 10.0, REQUEST_S, now=104.0) == pause_s - 4
     assert second.expected_returns(110.0) == 1
 
 
-def test_who_comes_to_another_front_end_much_later_is_a_newcomer(stores: Stores) -> None:
+def test_a_retry_at_another_front_end_that_comes_much_later_has_no_reservation(stores: Stores) -> None:
     first, second, _ = (Reservations(store=store) for store in stores)
     pause_s = first.reserve("a", 1.0, REQUEST_S, now=100.0)
     assert not second.redeem("a", 100.0 + pause_s + 60)

@@ -108,7 +108,7 @@ async def test_a_slot_is_free_when_the_last_view_of_it_is_gone_on_any_thread(lay
     await until(lambda: arena.free_bytes == 1 << 20)
 
 
-async def test_who_waits_for_room_gets_it_in_turn(layout: Any) -> None:
+async def test_waiting_allocations_are_served_in_order(layout: Any) -> None:
     arena = Arena(2 * layout.nbytes)
     arena.close_descriptor()
     held = [await arena.allocate(layout.nbytes) for _ in range(2)]

@@ -72,7 +72,7 @@ def test_a_row_that_is_cleared_counts_no_more(descriptor: int) -> None:
     assert board.in_flight_elsewhere(1) == 1
 
 
-def test_a_process_learns_whether_another_had_its_place_before(descriptor: int) -> None:
+def test_a_process_learns_whether_its_row_was_used_before(descriptor: int) -> None:
     board = StatusBoard(descriptor, PLACES)
     assert not board.engine(0).claim_row(12.5)
     board.engine(0).clear_row()

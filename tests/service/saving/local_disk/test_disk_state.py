@@ -54,7 +54,7 @@ def test_saving_is_refused_from_the_first_failure_until_the_disk_takes_a_synced_
     assert list((tmp_path / INCOMING).iterdir()) == []
 
 
-def test_a_failure_that_was_not_the_disks_fault_refuses_nobody(tmp_path: Path) -> None:
+def test_a_failure_that_was_not_the_disks_fault_refuses_no_request(tmp_path: Path) -> None:
     disk = FailingDisk()
     state = DiskState(tmp_path, disk=disk)
     state.suspect_failure(100)
@@ -73,7 +73,7 @@ def test_a_disk_that_is_doubted_and_fails_is_refused(tmp_path: Path) -> None:
     assert state.failure_reason == "Input/output error"
 
 
-def test_a_disk_that_says_itself_that_it_is_full_is_refused_before_anybody_fails(tmp_path: Path) -> None:
+def test_a_disk_that_reports_that_it_is_full_refuses_requests_before_a_write_fails(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "small", "1m") as folder:
         state = DiskState(folder)
         assert not state.probe_if_suspected()
@@ -93,7 +93,7 @@ def test_a_disk_has_to_have_room_for_what_it_did_not_take(tmp_path: Path) -> Non
         assert state.failure_reason
 
 
-def test_a_folder_that_somebody_removed_is_no_failure_and_is_made_again(tmp_path: Path) -> None:
+def test_a_removed_folder_is_not_a_failure_and_is_made_again(tmp_path: Path) -> None:
     state = DiskState(tmp_path / "results")
     assert not state.probe_if_suspected()
     state.refuse_if_failing()
@@ -101,7 +101,7 @@ def test_a_folder_that_somebody_removed_is_no_failure_and_is_made_again(tmp_path
     assert state.probe_if_suspected()
 
 
-def test_a_folder_that_cannot_be_is_no_room(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_counts_as_no_free_space(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     state = DiskState(tmp_path / "file" / "results")
     assert not state.probe_if_suspected()

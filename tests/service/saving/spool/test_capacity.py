@@ -83,7 +83,7 @@ def test_a_spool_full_of_bytes_asks_for_the_time_those_bytes_need() -> None:
     assert refused.value.retry_after_s == pytest.approx(6.0)
 
 
-def test_no_client_is_sent_away_for_longer_than_a_minute() -> None:
+def test_retry_after_is_at_most_a_minute() -> None:
     spool = SpoolCapacity(SpoolLimits(max_items=100, max_bytes=1000))
     fill(spool, 1)
     spool.drain(1, 0.0)

@@ -65,7 +65,7 @@ def test_a_disk_that_takes_little_at_a_time_gets_all_of_it(tmp_path: Path, monke
     assert files.read(ID) == SpooledResult(BODY, SIDECAR)
 
 
-def test_a_folder_that_somebody_removed_is_made_again_and_locked(tmp_path: Path) -> None:
+def test_a_removed_folder_is_made_again_and_locked(tmp_path: Path) -> None:
     here, there = spool(tmp_path, "here"), spool(tmp_path, "there")
     shutil.rmtree(tmp_path / SPOOL)
     with ThreadPoolExecutor(8) as threads:

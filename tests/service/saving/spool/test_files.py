@@ -28,7 +28,7 @@ def test_what_one_process_spooled_every_process_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_what_is_written_after_somebody_moved_the_folder_is_found(tmp_path: Path, replaced: bool) -> None:
+def test_results_written_after_the_folder_was_moved_are_found(tmp_path: Path, replaced: bool) -> None:
     results = tmp_path / "results"
     files = spool(results, "here")
     files.write(ID, BODY, SIDECAR)
@@ -41,7 +41,7 @@ def test_what_is_written_after_somebody_moved_the_folder_is_found(tmp_path: Path
     assert OTHER in [result_id for result_id, _ in spool(results, "heir").inherit()]
 
 
-def test_a_result_whose_bytes_changed_is_torn(tmp_path: Path) -> None:
+def test_a_result_whose_bytes_changed_is_damaged(tmp_path: Path) -> None:
     files, reader = spool(tmp_path, "here"), spool(tmp_path, "there")
     files.write(ID, BODY, SIDECAR)
     files.write(OTHER, BODY, SIDECAR)
@@ -56,7 +56,7 @@ def test_a_result_whose_bytes_changed_is_torn(tmp_path: Path) -> None:
     assert [line["result"] for line in lines] == [ID]
 
 
-def test_a_result_that_left_the_spool_is_seen_by_nobody_though_its_bytes_are_there(tmp_path: Path) -> None:
+def test_a_result_that_left_the_spool_is_found_by_no_process_though_its_bytes_remain(tmp_path: Path) -> None:
     here, there = spool(tmp_path, "here"), spool(tmp_path, "there")
     here.write(ID, BODY, SIDECAR)
     here.write(OTHER, BODY, SIDECAR)

@@ -37,7 +37,7 @@ def test_the_folder_of_a_process_that_was_killed_while_it_made_it_goes_too(tmp_p
 
 
 @pytest.mark.parametrize("length", [1, 10, 60, 5000])
-def test_a_torn_end_is_not_inherited_but_told(tmp_path: Path, length: int) -> None:
+def test_an_incomplete_end_is_not_inherited_but_logged(tmp_path: Path, length: int) -> None:
     dead, heir = spool(tmp_path, "dead"), spool(tmp_path, "heir")
     dead.write(OTHER, BODY, SIDECAR)
     (segment,) = segments(tmp_path, "dead")
@@ -66,7 +66,7 @@ def test_what_was_inherited_is_kept_as_ones_own_is(tmp_path: Path) -> None:
     assert segments(tmp_path, "next") == []
 
 
-def test_what_cannot_be_read_when_it_is_inherited_is_told_of_at_the_next_look(
+def test_results_that_cannot_be_read_when_inherited_are_returned_by_the_next_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead, heir = spool(tmp_path, "dead"), spool(tmp_path, "heir")
@@ -90,9 +90,7 @@ def test_what_cannot_be_read_when_it_is_inherited_is_told_of_at_the_next_look(
     assert [result_id for result_id, _ in heir.inherit()] == [OTHER]
 
 
-def test_a_result_that_moves_to_its_heir_during_a_look_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_that_is_inherited_during_a_search_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader lists the heir's folder before the result moves there, and the dead process's after."""
     dead, heir, reader = spool(tmp_path, "dead"), spool(tmp_path, "a-heir"), spool(tmp_path, "z-reader")
     dead.write(ID, BODY, SIDECAR)
@@ -159,7 +157,7 @@ def test_a_folder_that_may_not_be_opened_holds_up_no_other(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("lives", [False, True])
-def test_a_folder_whose_lock_is_gone_is_inherited_as_nobody_can_hold_it(tmp_path: Path, lives: bool) -> None:
+def test_a_folder_without_a_lock_is_inherited(tmp_path: Path, lives: bool) -> None:
     """A cleaner may remove the empty lock file, or a backup omit it. A living owner creates the folder again."""
     other, heir = spool(tmp_path, "other"), spool(tmp_path, "heir")
     other.write(ID, BODY, SIDECAR)

@@ -129,7 +129,7 @@ def test_an_owner_whose_folder_was_moved_is_alive_again_where_the_others_look(tm
     assert not other.is_alive("here")
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match="Not a directory"):
         SpoolOwner(tmp_path / "file", lambda: "one").create()

@@ -168,7 +168,7 @@ def test_a_missing_client_stops_the_start_and_names_the_extra(monkeypatch: pytes
         open_object_storage(ObjectLocation("s3://results"))
 
 
-def test_results_outlive_a_storage_that_is_slow_then_fails_then_is_gone(proxy: Any, tmp_path: Path) -> None:
+def test_results_outlive_a_storage_that_is_slow_then_fails_then_is_unreachable(proxy: Any, tmp_path: Path) -> None:
     """Every result is readable from `put` on, whatever the storage does, and is eventually uploaded."""
     spool_files = SpoolFiles(SpoolOwner(tmp_path / "spool", lambda: uuid4().hex))
     limits = SpoolLimits(1000, 2**30)
@@ -190,7 +190,9 @@ def test_results_outlive_a_storage_that_is_slow_then_fails_then_is_gone(proxy: A
     assert not any("secret" in str(line) for line in lines)
 
 
-def test_what_was_spooled_while_the_storage_was_gone_is_uploaded_by_the_next_start(proxy: Any, tmp_path: Path) -> None:
+def test_results_spooled_while_the_storage_was_unreachable_are_uploaded_by_the_next_start(
+    proxy: Any, tmp_path: Path
+) -> None:
     def store() -> ResultStore:
         spool_files = SpoolFiles(SpoolOwner(tmp_path / "spool", lambda: uuid4().hex))
         return ResultStore(storage_at(proxy.url), spool_files, SpoolLimits(1000, 2**30), backoff=QUICK)

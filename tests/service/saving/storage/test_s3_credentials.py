@@ -42,9 +42,7 @@ def test_keys_in_the_environment_win_over_a_file_whatever_is_in_it(tmp_path: Pat
     assert shared_credentials(environ, lambda: NOON) is None
 
 
-def test_a_file_that_nobody_named_may_be_missing_or_have_no_such_profile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_file_may_be_missing_or_lack_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert shared_credentials({}, lambda: NOON) is None
     (tmp_path / ".aws").mkdir()

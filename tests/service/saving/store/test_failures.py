@@ -87,7 +87,7 @@ def test_flush_returns_what_is_left_when_the_time_is_up(files: SlowFiles) -> Non
         assert store.flush(20) == 0
 
 
-def test_the_age_of_the_oldest_result_and_the_lag_are_told(files: SlowFiles) -> None:
+def test_the_age_of_the_oldest_result_and_the_lag_are_reported(files: SlowFiles) -> None:
     times = {"now": 0.0}
     counts = Counts()
     with open_store(files, ROOMY, observer=counts, clock=Clock(now=lambda: times["now"])) as store:
@@ -150,7 +150,7 @@ class Broken(Counts):
         raise KeyError("a bug")
 
 
-def test_a_bug_in_what_is_told_of_a_save_ends_no_writer(files: SlowFiles) -> None:
+def test_an_exception_in_a_save_callback_ends_no_writer(files: SlowFiles) -> None:
     files.gate.set()
     with capture_logs() as lines, open_store(files, threads=1, observer=Broken()) as store:
         for number in (1, 2):

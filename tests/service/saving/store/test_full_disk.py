@@ -69,7 +69,7 @@ def test_a_result_that_the_disk_does_not_take_is_refused_and_so_are_those_after_
     assert all(ResultFiles(tmp_path).read(result(number).id) for number in (1, 2))
 
 
-def test_room_is_given_back_for_what_the_disk_did_not_take_whoever_leaves_first(tmp_path: Path) -> None:
+def test_space_for_refused_results_is_released_in_any_order(tmp_path: Path) -> None:
     disk = FailingDisk()
     with store_on(disk, tmp_path, SpoolLimits(max_items=1, max_bytes=100)) as store:
         disk.fail(errno.ENOSPC, WRITES)
@@ -196,7 +196,7 @@ def test_a_result_that_is_still_in_memory_outlives_the_spool_that_lost_it(tmp_pa
     assert ResultFiles(tmp_path / "bucket").read(result(1).id) == (b"image", "image/png")
 
 
-def test_a_result_that_somebody_deleted_from_the_spool_does_not_stop_the_writers(files: SlowFiles) -> None:
+def test_a_result_that_was_deleted_from_the_spool_does_not_stop_the_writers(files: SlowFiles) -> None:
     with capture_logs() as lines, open_store(files, threads=1) as store:
         put(store, result(1))
         wait_until(lambda: files.tries == 1)  # the writer holds the first result and waits

@@ -140,7 +140,7 @@ def test_every_endpoint_asks_for_a_key_with_its_scope(client: httpx.Client, keys
         *(("GET", path) for path in (f"{LINK}/", f"/{LINK}", LINK.replace("0", "g"), f"{LINK}%0a")),
     ],
 )
-def test_a_stranger_does_not_even_learn_which_paths_exist(client: httpx.Client, method: str, path: str) -> None:
+def test_a_client_without_a_key_does_not_learn_which_paths_exist(client: httpx.Client, method: str, path: str) -> None:
     refused = client.request(method, path)
     assert (refused.status_code, refused.json()["code"]) == (401, "no_key")
 
@@ -207,7 +207,7 @@ def test_without_a_key_file_everything_works_without_a_key(serve: Serve, files: 
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1", "example.org"])
-def test_a_public_address_without_keys_needs_a_word(host: str) -> None:
+def test_a_public_address_without_keys_needs_an_explicit_setting(host: str) -> None:
     with pytest.raises(SettingsInvalid, match=rf"^host {re.escape(repr(host))} can be reached .* --allow-anonymous"):
         check_exposure(Settings(host=host))
     check_exposure(Settings(host=host, allow_anonymous=True))

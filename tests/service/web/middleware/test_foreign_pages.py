@@ -73,7 +73,7 @@ def test_public_names_are_known(host: str) -> None:
     PUBLIC.check_host(host)
 
 
-def test_the_name_to_listen_on_is_known_and_a_star_knows_all() -> None:
+def test_the_listening_host_is_known_and_a_star_allows_all() -> None:
     KnownSites.of(Settings(host="studio.lan", allow_anonymous=True)).check_host("studio.lan:8000")
     KnownSites.of(Settings(public_host="*")).check_host("evil.example")
 

@@ -76,7 +76,7 @@ def test_head_routes_are_not_in_the_document(server: Running) -> None:
         ("GET", "/v1/generate", "POST"),
     ],
 )
-def test_a_refused_method_is_told_all_that_are_allowed(server: Running, method: str, path: str, allow: str) -> None:
+def test_a_refused_method_gets_the_allowed_ones(server: Running, method: str, path: str, allow: str) -> None:
     with server.client() as client:
         reply = client.request(method, path)
     assert (reply.status_code, reply.headers["allow"]) == (405, allow)

@@ -144,7 +144,7 @@ def test_a_name_in_a_call_or_list_within_an_object_is_no_key(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("modules", "message"),
     [
-        ({"main": 'import { a } from "./a.js";\n'}, "is not there"),
+        ({"main": 'import { a } from "./a.js";\n'}, "does not exist"),
         ({"main": 'import { a } from "./a.js";\n', "a": 'import { b } from "./main.js";\n'}, "imports itself"),
         ({"main": 'import a from "./a.js";\n'}, "not supported"),
         ({"main": 'import { a as b } from "./a.js";\n', "a": "export const a = 1;\n"}, "not supported"),

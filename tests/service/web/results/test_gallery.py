@@ -131,22 +131,20 @@ def test_a_filter_that_cannot_be_is_refused(anna: httpx.Client, query: dict[str,
     check_problem(anna.get("/v1/results", params=query), 422, "invalid_option")
 
 
-def test_what_is_no_name_of_a_model_is_told_in_words_and_not_as_a_pattern(anna: httpx.Client) -> None:
+def test_an_invalid_model_name_is_explained_without_a_pattern(anna: httpx.Client) -> None:
     refused = check_problem(anna.get("/v1/results", params={"model": "My Model"}), 422, "invalid_option")
     said = "model: it is not a model name; send NAME or NAME/VERSION, such as photos/5 (GET /docs lists the parameters)"
     assert refused["detail"] == said
 
 
-def test_a_parameter_that_is_not_known_is_told_by_its_name_in_the_address(anna: httpx.Client) -> None:
+def test_an_unknown_query_parameter_is_named(anna: httpx.Client) -> None:
     refused = check_problem(anna.get("/v1/results", params={"modell": "photos"}), 422, "invalid_option")
     assert refused["detail"] == "unknown parameter modell (GET /docs lists the parameters)"
 
 
 @pytest.mark.parametrize("name", ["created_from", "created_before"])
 @pytest.mark.parametrize("written", ["2026-11-28T00:00:00+00:00", "2026-11-28+07:30:15.5+0100"])
-def test_a_time_zone_whose_plus_the_address_lost_is_told_with_what_to_write(
-    anna: httpx.Client, name: str, written: str
-) -> None:
+def test_a_time_zone_whose_plus_became_a_space_is_explained(anna: httpx.Client, name: str, written: str) -> None:
     refused = check_problem(anna.get(f"/v1/results?{name}={written}"), 422, "invalid_option")
     said = f"{name}: in an address + is a space: write the + of a time zone as %2B, UTC as Z"
     assert refused["detail"].startswith(said)
