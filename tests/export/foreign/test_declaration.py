@@ -21,7 +21,7 @@ def test_a_declared_input_is_a_whole_input_or_some_of_its_channels(text, place, 
 
 
 def test_a_declared_input_without_channels_in_its_range_is_refused():
-    with pytest.raises(ValueError, match="holds no channel"):
+    with pytest.raises(ValueError, match="selects no channel"):
         parse_channels("input[3:3]")
 
 

@@ -271,14 +271,14 @@ def _with_two_outputs() -> onnx.ModelProto:
 MISFITS = [
     (_with_third_input, {}, r"which input is the picture.*noise float32 1×8×64×64"),
     (_with_third_input, {"image": "image", "mask": "mask"}, "the graph has another input, noise float32 1×8×64×64"),
-    (_passing_through, {}, "no reading of the graph fills the hole"),
+    (_passing_through, {}, "no interpretation of the graph fills the hole"),
     (_with_rank_three, {}, "has 3 dimensions; pictures and masks have four"),
     (_with_two_outputs, {}, "which output is the picture.*--output-tensor"),
     (lambda: inpainters.carve_layout(64), {"image": "picture"}, "has no such input; it has image"),
     (lambda: inpainters.carve_layout(64), {"sides": (64,)}, "the graph computes 64×64 only.*leave out --sides$"),
     (lambda: inpainters.carve_layout(64), {"multiple_of": 8}, "64×64 only: no sides.*leave out --multiple-of"),
     (lambda: inpainters.joint_layout(64), {"image": "input[0:2]", "mask": "input[3]"}, "channel is to be filled once"),
-    (inpainters.pipeline_layout, {"sides": (100, 60)}, "they are to ascend"),
+    (inpainters.pipeline_layout, {"sides": (100, 60)}, "they must ascend"),
 ]
 
 

@@ -44,10 +44,10 @@ def test_an_input_of_one_channel_or_called_mask_is_the_mask() -> None:
     [
         (PAIR, "which input is the mask"),
         ((PAIR[0],), "a float32 1×3×8×8 and no mask, and only inpainting graphs can be imported"),
-        ((PAIR[0], value("b", FLOAT, 1, 1, 16, 16)), "are to have one size"),
-        ((PAIR[0], value("b", FLOAT, 1, 1, "h", "w")), "are to have one size"),
-        ((value("a", FLOAT, 1, 4, 8, "w"),), "either both height and width are fixed or none"),
-        ((value("a", FLOAT, 2, 4, 8, 8),), "the number of pictures is to be free or 1"),
+        ((PAIR[0], value("b", FLOAT, 1, 1, 16, 16)), "must have the same size"),
+        ((PAIR[0], value("b", FLOAT, 1, 1, "h", "w")), "must have the same size"),
+        ((value("a", FLOAT, 1, 4, 8, "w"),), "height and width must be both fixed or both dynamic"),
+        ((value("a", FLOAT, 2, 4, 8, 8),), "the batch size must be dynamic or 1"),
         ((value("a", TensorProto.STRING, 1, 4, 8, 8),), "is not a tensor of plain numbers"),
     ],
 )
