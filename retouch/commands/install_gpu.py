@@ -113,16 +113,21 @@ def _say_choice(choice: GpuChoice, say: Callable[[str], None]) -> None:
     say(f"for CUDA {choice.cuda}: {', '.join(choice.packages)}")
     for name, why in choice.passed_over:
         say(f"not {name}: {why}")
-    for way in choice.ways:
-        what = ", ".join(way.requirements) or (f"linked from {way.folder}" if way.folder else "is installed")
-        say(f"{'then' if way is not choice.ways[0] else 'first'} {way.name}: {what}")
+    for candidate in choice.candidates:
+        what = ", ".join(candidate.requirements) or (
+            f"linked from {candidate.folder}" if candidate.folder else "is installed"
+        )
+        say(f"{'then' if candidate is not choice.candidates[0] else 'first'} {candidate.name}: {what}")
 
 
 def _plan_of(choice: GpuChoice) -> dict[str, Any]:
-    """Return as JSON values: the packages, the ways to a runtime in their order, and what is passed over."""
+    """Return as JSON values: the packages, the candidates for the runtime in their order, and what is passed over."""
     return {
         "cuda": choice.cuda,
         "packages": choice.packages,
         "passed_over": dict(choice.passed_over),
-        "ways": [{"name": way.name, "engine": way.engine, "requirements": way.requirements} for way in choice.ways],
+        "ways": [
+            {"name": candidate.name, "engine": candidate.engine, "requirements": candidate.requirements}
+            for candidate in choice.candidates
+        ],
     }

@@ -36,8 +36,8 @@ _ONNXRUNTIME_ON_310 = "1.23.2"
 """The newest version for Python 3.10. It needs CUDA 12 and installs it, whatever CUDA the other packages are for."""
 
 
-class Way(NamedTuple):
-    """One way to a runtime that computes on the GPU.
+class RuntimeCandidate(NamedTuple):
+    """One candidate for the runtime that computes on the GPU.
 
     engine: the engine that it brings, as in `--engine`.
     name: the runtime, for people.
@@ -70,15 +70,15 @@ class GpuChoice:
     to_do: what the user can do about that; empty if nothing, as on a host without a GPU.
     cuda: the major version of CUDA that the packages are for.
     packages: the packages that every engine on a GPU needs.
-    ways: the ways to a runtime, best first; the first that works is enough.
-    passed_over: pairs of (name, reason) for better ways that are not among `ways`, and for GPUs that are ignored.
+    candidates: the candidates for the runtime, best first; the first that works is enough.
+    passed_over: pairs of (name, reason) for better runtimes that are no candidates, and for GPUs that are ignored.
     """
 
     why_cpu: str = ""
     to_do: str = ""
     cuda: int = 0
     packages: tuple[str, ...] = ()
-    ways: tuple[Way, ...] = ()
+    candidates: tuple[RuntimeCandidate, ...] = ()
     passed_over: tuple[tuple[str, str], ...] = ()
 
 
@@ -98,17 +98,17 @@ def choose_packages(host: GpuHost) -> GpuChoice:
         )
     if not host.system.startswith("linux"):
         return GpuChoice(f"the GPU packages are for Linux, this is {host.system}", "use Linux, or WSL on Windows")
-    ways = list(_ways(replace(host, driver=host.driver._replace(gpus=new)), newest))
-    usable = tuple(way for way in ways if isinstance(way, Way))
+    candidates = list(_candidates(replace(host, driver=host.driver._replace(gpus=new)), newest))
+    usable = tuple(candidate for candidate in candidates if isinstance(candidate, RuntimeCandidate))
     ignored = tuple((_describe(gpu), _IGNORED) for gpu in dict.fromkeys(old))
-    passed_over = (*ignored, *(reason for reason in ways if not isinstance(reason, Way)))
-    return GpuChoice(cuda=newest, packages=_FOR_CUDA[newest], ways=usable, passed_over=passed_over)
+    passed_over = (*ignored, *(reason for reason in candidates if not isinstance(reason, RuntimeCandidate)))
+    return GpuChoice(cuda=newest, packages=_FOR_CUDA[newest], candidates=usable, passed_over=passed_over)
 
 
-def without_first_way(choice: GpuChoice, why: str) -> GpuChoice:
-    """Return the choice after its first way failed."""
-    failed, *others = choice.ways
-    return replace(choice, ways=tuple(others), passed_over=(*choice.passed_over, (failed.name, why)))
+def without_first(choice: GpuChoice, why: str) -> GpuChoice:
+    """Return the choice after its first candidate failed."""
+    failed, *others = choice.candidates
+    return replace(choice, candidates=tuple(others), passed_over=(*choice.passed_over, (failed.name, why)))
 
 
 def describe_gpus(host: GpuHost) -> str:
@@ -129,45 +129,47 @@ def _without_driver(host: GpuHost) -> GpuChoice:
     return GpuChoice("no NVIDIA driver here")
 
 
-def _ways(host: GpuHost, cuda: int) -> Iterator[Way | tuple[str, str]]:
-    """Yield the ways, best first; for a way that this host cannot go, (name, reason) in its place."""
+def _candidates(host: GpuHost, cuda: int) -> Iterator[RuntimeCandidate | tuple[str, str]]:
+    """Yield the candidates, best first; for a candidate that this host cannot use, (name, reason) in its place."""
     if host.tensorrt and not ("RTX" in host.tensorrt and _unknown_to_rtx(host)):
-        yield Way("trt", host.tensorrt)
+        yield RuntimeCandidate("trt", host.tensorrt)
         return
     yield _full_tensorrt(host, cuda)
     yield _tensorrt_rtx(host, cuda)
     yield _onnxruntime(host, cuda)
 
 
-def _full_tensorrt(host: GpuHost, cuda: int) -> Way | tuple[str, str]:
+def _full_tensorrt(host: GpuHost, cuda: int) -> RuntimeCandidate | tuple[str, str]:
     if host.system_tensorrt is not None:
         version, folder = host.system_tensorrt
-        return Way("trt", f"TensorRT {version} of the system", folder=folder)
+        return RuntimeCandidate("trt", f"TensorRT {version} of the system", folder=folder)
     if not host.nvidia_index:
         return "TensorRT", f"NVIDIA's package index ({NVIDIA_INDEX}) does not answer, and the system has none"
     packages = tuple(f"tensorrt-cu{cuda}-{part}=={_TENSORRT}" for part in ("libs", "bindings"))
-    return Way("trt", "TensorRT", packages, source=host.nvidia_index, gigabytes=2.0)
+    return RuntimeCandidate("trt", "TensorRT", packages, source=host.nvidia_index, gigabytes=2.0)
 
 
-def _tensorrt_rtx(host: GpuHost, cuda: int) -> Way | tuple[str, str]:
+def _tensorrt_rtx(host: GpuHost, cuda: int) -> RuntimeCandidate | tuple[str, str]:
     if host.machine not in {"x86_64", "AMD64"}:
         return "TensorRT-RTX", f"PyPI has it for x86-64 only, this is {host.machine}"
     if (other := _unknown_to_rtx(host)) is not None:
         return "TensorRT-RTX", f"it does not support {_describe(other)}"
     packages = tuple(f"tensorrt-rtx-cu{cuda}-{part}=={_TENSORRT_RTX}" for part in ("libs", "bindings"))
-    return Way("trt", "TensorRT-RTX", packages, gigabytes=0.6)
+    return RuntimeCandidate("trt", "TensorRT-RTX", packages, gigabytes=0.6)
 
 
 def _unknown_to_rtx(host: GpuHost) -> Gpu | None:
     return next((gpu for gpu in host.driver.gpus if gpu.capability not in _RTX_GPUS), None)
 
 
-def _onnxruntime(host: GpuHost, cuda: int) -> Way | tuple[str, str]:
+def _onnxruntime(host: GpuHost, cuda: int) -> RuntimeCandidate | tuple[str, str]:
     if host.machine not in {"x86_64", "AMD64"}:
         return "ONNX Runtime for CUDA", f"PyPI has it for x86-64 only, this is {host.machine}"
     version = _ONNXRUNTIME[cuda] if host.python >= (3, 11) else _ONNXRUNTIME_ON_310
     package = f"onnxruntime-gpu[cuda,cudnn]=={version}"
-    return Way("onnxrt-cuda", "ONNX Runtime for CUDA", (package,), gigabytes=1.6, replaces_onnxruntime=True)
+    return RuntimeCandidate(
+        "onnxrt-cuda", "ONNX Runtime for CUDA", (package,), gigabytes=1.6, replaces_onnxruntime=True
+    )
 
 
 def _describe(gpu: Gpu) -> str:

@@ -1,7 +1,7 @@
 """Installs the chosen packages: those that every engine needs, then the first runtime that loads.
 
-If a way fails, the reason is reported and the next way is tried. The record is `unfinished` until a runtime has loaded;
-the way that overwrites the CPU's ONNX Runtime comes last and is undone if it fails.
+If a candidate fails, the reason is reported and the next one is tried. The record is `unfinished` until a runtime has
+loaded; the candidate that overwrites the CPU's ONNX Runtime comes last and is undone if it fails.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from retouch.gpu_setup.choice import GpuChoice, Way, without_first_way
+from retouch.gpu_setup.choice import GpuChoice, RuntimeCandidate, without_first
 from retouch.gpu_setup.errors import InstallFailed
 from retouch.gpu_setup.pip import Environment
 from retouch.gpu_setup.record import GpuRecord, read_record, remove_record, write_record
@@ -77,20 +77,22 @@ class Installer:
             return ""
         if record is not None:
             return "" if self.environment.ask(self.checks.of(record.engine))[1] else record.runtime
-        for way in choice.ways:
-            if way.is_there or way.replaces_onnxruntime:
-                name, error = self.environment.ask(self.checks.of(way.engine))
+        for candidate in choice.candidates:
+            if candidate.is_there or candidate.replaces_onnxruntime:
+                name, error = self.environment.ask(self.checks.of(candidate.engine))
                 if not error:
-                    done = GpuRecord(state="done", facts=facts, engine=way.engine, runtime=_named(way, name))
+                    done = GpuRecord(
+                        state="done", facts=facts, engine=candidate.engine, runtime=_named(candidate, name)
+                    )
                     self._write(done)
                     return done.runtime
         return ""
 
     def install(self, choice: GpuChoice, facts: tuple[str, ...]) -> str:
-        """Install the packages and the first way that works; returns its runtime.
+        """Install the packages and the first candidate that works; returns its runtime.
 
         Raises:
-            InstallFailed: the GPU cannot be opened, or no way works; the message has every reason.
+            InstallFailed: the GPU cannot be opened, or no candidate works; the message has every reason.
         """
         before = GpuRecord(state="unfinished", facts=facts)
         try:
@@ -98,8 +100,8 @@ class Installer:
             self.notify(f"installing for CUDA {choice.cuda}: {', '.join(choice.packages)}")
             self.environment.install(choice.packages)
             self._open_device()
-            way, runtime = self._first_that_works(choice)
-            self._write(before.model_copy(update={"state": "done", "engine": way.engine, "runtime": runtime}))
+            candidate, runtime = self._install_first_that_works(choice)
+            self._write(before.model_copy(update={"state": "done", "engine": candidate.engine, "runtime": runtime}))
         except InstallFailed as error:
             raise InstallFailed(f"{error}. {HOW_TO_CONTINUE}") from error
         return runtime
@@ -141,36 +143,36 @@ class Installer:
             raise InstallFailed(f"the packages are installed, but the GPU does not open: {error}")
         self.notify(f"the GPU opens: {name}")
 
-    def _first_that_works(self, choice: GpuChoice) -> tuple[Way, str]:
+    def _install_first_that_works(self, choice: GpuChoice) -> tuple[RuntimeCandidate, str]:
         for name, why in choice.passed_over:
             self.notify(f"not {name}: {why}")
-        while choice.ways:
-            way = choice.ways[0]
+        while choice.candidates:
+            candidate = choice.candidates[0]
             try:
-                return way, self._go(way)
+                return candidate, self._install_candidate(candidate)
             except InstallFailed as error:
-                self.notify(f"not {way.name}: {error}")
-                choice = without_first_way(choice, str(error))
-                if way.replaces_onnxruntime:
+                self.notify(f"not {candidate.name}: {error}")
+                choice = without_first(choice, str(error))
+                if candidate.replaces_onnxruntime:
                     self._put_onnxruntime_back()
         reasons = "; ".join(f"{name}: {why}" for name, why in choice.passed_over)
         raise InstallFailed(f"no runtime for this GPU could be installed ({reasons})")
 
-    def _go(self, way: Way) -> str:
-        """Install one way and load its runtime; return the runtime's name, or raise InstallFailed."""
-        if way.requirements:
-            size = f", about {way.gigabytes:g} GB" if way.gigabytes else ""
-            self.notify(f"installing {way.name}{size}: {', '.join(way.requirements)}")
-            self.environment.install(way.requirements, source=way.source, only_wheels=True)
-        if way.folder is not None:
-            link_packages(way.folder, self._site_packages())
-        name, error = self.environment.ask(self.checks.of(way.engine))
-        if error and way.replaces_onnxruntime:  # the CPU's package, installed later, has overwritten its files
-            self.environment.install([way.requirements[0].replace("[cuda,cudnn]", "")], over=True)
-            name, error = self.environment.ask(self.checks.of(way.engine))
+    def _install_candidate(self, candidate: RuntimeCandidate) -> str:
+        """Install one candidate and load its runtime; return the runtime's name, or raise InstallFailed."""
+        if candidate.requirements:
+            size = f", about {candidate.gigabytes:g} GB" if candidate.gigabytes else ""
+            self.notify(f"installing {candidate.name}{size}: {', '.join(candidate.requirements)}")
+            self.environment.install(candidate.requirements, source=candidate.source, only_wheels=True)
+        if candidate.folder is not None:
+            link_packages(candidate.folder, self._site_packages())
+        name, error = self.environment.ask(self.checks.of(candidate.engine))
+        if error and candidate.replaces_onnxruntime:  # the CPU's package, installed later, has overwritten its files
+            self.environment.install([candidate.requirements[0].replace("[cuda,cudnn]", "")], over=True)
+            name, error = self.environment.ask(self.checks.of(candidate.engine))
         if error:
             raise InstallFailed(f"it is installed, but does not load: {error}")
-        return _named(way, name)
+        return _named(candidate, name)
 
     def _site_packages(self) -> Path:
         folder, error = self.environment.ask("import sysconfig; print(sysconfig.get_path('purelib'))")
@@ -179,8 +181,8 @@ class Installer:
         return Path(folder)
 
 
-def _named(way: Way, name: str) -> str:
-    return f"{way.name} {name}" if way.replaces_onnxruntime else name
+def _named(candidate: RuntimeCandidate, name: str) -> str:
+    return f"{candidate.name} {name}" if candidate.replaces_onnxruntime else name
 
 
 def link_packages(module: Path, site_packages: Path) -> None:

@@ -131,12 +131,12 @@ def _print_figures(swept: SweepResult) -> None:
     console = Console()
     if not console.is_terminal:
         console.width = _TABLE_WIDTH  # a file has no width, and the default of 80 columns would cut the figures
-    ways = list(swept.rows[0].tried)
+    candidates = list(swept.rows[0].tried)
     table = Table(title=f"{swept.manifest.key}: mean LPIPS ({swept.report['engine']})")
-    for column in ("size", "kind", "coverage", "pictures", *ways):
+    for column in ("size", "kind", "coverage", "pictures", *candidates):
         table.add_column(column, justify="right")
     for cell in swept.report["cells"]:
-        figures = (f"{cell['ways'][way]['lpips']:.4f}" for way in ways)
+        figures = (f"{cell['ways'][candidate]['lpips']:.4f}" for candidate in candidates)
         table.add_row(str(cell["size"]), cell["kind"], cell["coverage"], str(cell["pictures"]), *figures)
     console.print(table)
     for size, total in swept.report["totals"].items():

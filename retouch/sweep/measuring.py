@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from engines.base import Engine
+from retouch.sweep.candidates import Candidate
 from retouch.sweep.cases import Case, Pixels
-from retouch.sweep.ways import Way
 from service.core.batch_rows import Crop
 from service.core.errors import InferenceFailed
 from service.core.pictures import Bool2D, Picture
@@ -23,8 +23,8 @@ from training.losses.lpips_distance import Lpips
 
 
 @dataclass(frozen=True, slots=True)
-class WayMeasurement:
-    """The measurements of one way on one case.
+class CandidateMeasurement:
+    """The measurements of one candidate on one case.
 
     lpips: of the whole picture. pixels: of all tiles. seconds: planning, filling and pasting, without decoding.
     """
@@ -37,7 +37,7 @@ class WayMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class CaseMeasurements:
-    """The measurements of one case: its cell, its sizes in pixels of the picture, and the result of every way."""
+    """The measurements of one case: its cell, its sizes in pixels of the picture, and the result of every candidate."""
 
     name: str
     size: int
@@ -46,7 +46,7 @@ class CaseMeasurements:
     longest_side: int
     radius: float
     coverage: float
-    tried: Mapping[str, WayMeasurement]
+    tried: Mapping[str, CandidateMeasurement]
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as JSON values, for `--json`."""
@@ -54,7 +54,7 @@ class CaseMeasurements:
 
 
 def measure(
-    cases: Iterable[Case], ways: Mapping[str, Way], engine: Engine, lpips: Lpips, now: Callable[[], float]
+    cases: Iterable[Case], candidates: Mapping[str, Candidate], engine: Engine, lpips: Lpips, now: Callable[[], float]
 ) -> Iterator[CaseMeasurements]:
     """Yield one row for each case. Ways that plan the same crops are filled once and share the figures.
 
@@ -62,14 +62,16 @@ def measure(
         EngineFailed, InferenceFailed: the engine cannot fill a case.
     """
     for case in cases:
-        made: dict[str, tuple[Pixels, WayMeasurement]] = {}
-        by_way = {name: _try_way(case, way, engine, now, made) for name, way in ways.items()}
+        made: dict[str, tuple[Pixels, CandidateMeasurement]] = {}
+        by_candidate = {
+            name: _try_candidate(case, candidate, engine, now, made) for name, candidate in candidates.items()
+        }
         distances = dict(
             zip(made, _lpips_distances(lpips, [filled for filled, _ in made.values()], case.truth), strict=True)
         )
         tried = {
-            name: WayMeasurement(distances[key], one.pixels, one.crops, round(one.seconds, 4))
-            for name, (key, one) in by_way.items()
+            name: CandidateMeasurement(distances[key], one.pixels, one.crops, round(one.seconds, 4))
+            for name, (key, one) in by_candidate.items()
         }
         radius, coverage = largest_radius(find_depths(case.hole)), float(case.hole.mean())
         cell = case.name, case.size, str(case.band), case.kind
@@ -93,25 +95,29 @@ def fill(picture: Picture, hole: Bool2D, plan: list[Crop], engine: Engine) -> Pi
     return postprocess.paste_fills(picture, hole, plan, tiles)
 
 
-def _try_way(
-    case: Case, way: Way, engine: Engine, now: Callable[[], float], made: dict[str, tuple[Pixels, WayMeasurement]]
-) -> tuple[str, WayMeasurement]:
+def _try_candidate(
+    case: Case,
+    candidate: Candidate,
+    engine: Engine,
+    now: Callable[[], float],
+    made: dict[str, tuple[Pixels, CandidateMeasurement]],
+) -> tuple[str, CandidateMeasurement]:
     """Fill a case in one way, unless `made` has it; returns its key in `made` and its measurements."""
     begun = now()
-    plan = crops.plan_crops(case.hole, way.size, way.strategy)
+    plan = crops.plan_crops(case.hole, candidate.size, candidate.strategy)
     planned = now() - begun
     key = _plan_key(plan, case.hole)
     if key not in made:
         begun = now()
         filled = fill(Picture(case.truth), case.hole, plan, engine).pixels
         pixels = sum(crop.tile.height * crop.tile.width for crop in plan)
-        made[key] = np.asarray(filled, np.uint8), WayMeasurement(0.0, pixels, len(plan), now() - begun)
+        made[key] = np.asarray(filled, np.uint8), CandidateMeasurement(0.0, pixels, len(plan), now() - begun)
     once = made[key][1]
-    return key, WayMeasurement(0.0, once.pixels, once.crops, once.seconds + planned)
+    return key, CandidateMeasurement(0.0, once.pixels, once.crops, once.seconds + planned)
 
 
 def _plan_key(plan: list[Crop], hole: Bool2D) -> str:
-    """Return a key for the crops and the hole, equal for ways that compute the same."""
+    """Return a key for the crops and the hole, equal for candidates that compute the same."""
     told = hashlib.sha256()
     for crop in plan:
         box = crop.box

@@ -18,11 +18,11 @@ from engines.files.atomic import replace_file
 from engines.files.outputs import check_output
 from engines.fill_rules import FillRules
 from engines.manifest import MANIFEST_FILE, FixedSize, Manifest, SizeRule, Task, read_manifest
+from retouch.sweep.candidates import rule_candidates, served_strategies
 from retouch.sweep.cases import BANDS, Case, check_pictures, draw_cases, find_pictures
 from retouch.sweep.choosing import choose_rules
 from retouch.sweep.measuring import CaseMeasurements, measure
 from retouch.sweep.report import means_by_cell, totals_by_size
-from retouch.sweep.ways import candidate_ways, served_strategies
 from training.evaluate.shapes import KINDS
 from training.losses.lpips_distance import load_lpips
 
@@ -39,7 +39,7 @@ class SweepRequest:
     sizes: in pixels; up to the largest tile the side of square crops, above it the longer side of whole pictures;
         empty for the smallest tile, the largest tile and twice that.
     per_cell: pictures for each size, coverage and kind of hole.
-    choose: whether to try all ways and choose rules; otherwise only the strategies of requests are compared.
+    choose: whether to try all candidates and choose rules; otherwise only the strategies of requests are compared.
     """
 
     model: Path
@@ -76,16 +76,16 @@ def sweep(request: SweepRequest, progress: Progress, now: Callable[[], float], t
     size = manifest.size
     lpips = load_lpips(request.lpips_features)
     paths = find_sweepable(manifest.key, manifest.task, size, request)
-    ways = served_strategies(size) | (candidate_ways(size) if request.choose else {})
+    candidates = served_strategies(size) | (rule_candidates(size) if request.choose else {})
     request = replace(request, sizes=request.sizes or default_sizes(size))
     total = len(request.sizes) * len(BANDS) * len(KINDS) * request.per_cell
     with closing(open_engine(request.model, manifest, request.engine)) as engine:
         cases = chain.from_iterable(_draw_cases(request, paths, size, side) for side in request.sizes)
-        rows = list(progress(measure(cases, ways, engine, lpips, now), total))
+        rows = list(progress(measure(cases, candidates, engine, lpips, now), total))
         engine_name = f"{engine.name} {engine.precision}"
     rules = None
     if request.choose:
-        chosen = choose_rules(rows, {name: way.rule for name, way in ways.items() if way.rule})
+        chosen = choose_rules(rows, {name: candidate.rule for name, candidate in candidates.items() if candidate.rule})
         rules = FillRules(
             measured=_describe_measurement(request, len(rows), len({row.name for row in rows}), today), rules=chosen
         )

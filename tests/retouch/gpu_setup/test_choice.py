@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from retouch.gpu_setup.choice import choose_packages, describe_gpus, without_first_way
+from retouch.gpu_setup.choice import choose_packages, describe_gpus, without_first
 from retouch.gpu_setup.host import NVIDIA_INDEX, Driver, Gpu, GpuHost, SystemTensorRt
 
 if sys.version_info >= (3, 11):
@@ -35,9 +35,9 @@ def host(*gpus: Gpu, driver: tuple[int, ...] = NEW, **others) -> GpuHost:
     return GpuHost(Driver(driver, gpus), **({"python": (3, 12)} | others))
 
 
-def ways(choice) -> list[str]:
-    """Name each way by its first package, ONNX Runtime also by its version, which decides the version of CUDA."""
-    firsts = [Requirement(way.requirements[0]) for way in choice.ways]
+def candidates(choice) -> list[str]:
+    """Name each candidate by its first package, ONNX Runtime also by its version, which decides the version of CUDA."""
+    firsts = [Requirement(candidate.requirements[0]) for candidate in choice.candidates]
     return [f"{one.name} {str(one.specifier)[2:]}" if "onnx" in one.name else one.name for one in firsts]
 
 
@@ -67,7 +67,7 @@ def ways(choice) -> list[str]:
 )
 def test_a_host_gets_the_best_runtime_that_it_can_have_and_the_next_ones_after_it(of, cuda, expected):
     choice = choose_packages(of)
-    assert (choice.cuda, ways(choice), choice.why_cpu) == (cuda, expected, "")
+    assert (choice.cuda, candidates(choice), choice.why_cpu) == (cuda, expected, "")
     assert {"cuda-python", f"cvcuda-cu{cuda}", "nvidia-ml-py", "nvtx"} == {Requirement(p).name for p in choice.packages}
 
 
@@ -91,30 +91,30 @@ def test_a_host_without_suitable_packages_gets_the_reason_and_the_remedy(of, why
     assert choice.why_cpu.startswith(why)
     assert to_do in choice.to_do
     assert bool(choice.to_do) == bool(to_do)
-    assert (choice.packages, choice.ways) == ((), ())
+    assert (choice.packages, choice.candidates) == ((), ())
 
 
 def test_tensorrt_that_can_be_imported_is_kept():
-    (way,) = choose_packages(host(HOPPER, tensorrt="TensorRT 10.9.0", nvidia_index=NVIDIA_INDEX)).ways
-    assert (way.name, way.requirements, way.engine) == ("TensorRT 10.9.0", (), "trt")
+    (candidate,) = choose_packages(host(HOPPER, tensorrt="TensorRT 10.9.0", nvidia_index=NVIDIA_INDEX)).candidates
+    assert (candidate.name, candidate.requirements, candidate.engine) == ("TensorRT 10.9.0", (), "trt")
 
 
 def test_tensorrt_rtx_that_does_not_support_the_gpu_is_not_kept():
-    assert ways(choose_packages(host(HOPPER, tensorrt="TensorRT-RTX 1.7.1"))) == [ORT13]
-    assert choose_packages(host(ADA, tensorrt="TensorRT-RTX 1.7.1")).ways[0].name == "TensorRT-RTX 1.7.1"
+    assert candidates(choose_packages(host(HOPPER, tensorrt="TensorRT-RTX 1.7.1"))) == [ORT13]
+    assert choose_packages(host(ADA, tensorrt="TensorRT-RTX 1.7.1")).candidates[0].name == "TensorRT-RTX 1.7.1"
 
 
 def test_the_systems_tensorrt_is_linked_rather_than_downloaded():
     folder = Path("/usr/lib/python3/dist-packages/tensorrt")
     of = host(HOPPER, system_tensorrt=SystemTensorRt("10.9.0", folder), nvidia_index=NVIDIA_INDEX)
-    first, then = choose_packages(of).ways
+    first, then = choose_packages(of).candidates
     assert (first.folder, first.requirements) == (folder, ())
     assert then.engine == "onnxrt-cuda"
 
 
 def test_only_nvidias_index_is_asked_for_the_full_tensorrt():
     choice = choose_packages(host(ADA, nvidia_index="https://mirror.example/simple"))
-    assert [way.source for way in choice.ways] == ["https://mirror.example/simple", "", ""]
+    assert [candidate.source for candidate in choice.candidates] == ["https://mirror.example/simple", "", ""]
 
 
 def test_an_old_gpu_beside_a_good_one_is_named_with_what_to_do():
@@ -133,8 +133,8 @@ def test_skipped_runtimes_are_listed_with_reasons():
 
 
 def test_a_runtime_that_failed_is_followed_by_the_next():
-    choice = without_first_way(choose_packages(host(ADA)), "pip could not install it")
-    assert ways(choice) == [ORT13]
+    choice = without_first(choose_packages(host(ADA)), "pip could not install it")
+    assert candidates(choice) == [ORT13]
     assert choice.passed_over[-1] == ("TensorRT-RTX", "pip could not install it")
 
 
@@ -155,7 +155,7 @@ def test_the_image_has_the_same_packages_for_cuda_13():
     text = (ROOT / "requirements" / "gpu.txt").read_text()
     assert sorted(re.findall(r"^[\w-]+==.+$", text, re.MULTILINE)) == sorted(choose_packages(host(ADA)).packages)
     image = (ROOT / "docker" / "gpu.Dockerfile").read_text()
-    full = choose_packages(host(HOPPER, nvidia_index=NVIDIA_INDEX)).ways[0].requirements[0]
+    full = choose_packages(host(HOPPER, nvidia_index=NVIDIA_INDEX)).candidates[0].requirements[0]
     assert f"TENSORRT=tensorrt-cu13=={full.partition('==')[2]}\n" in image
     assert f"TENSORRT_INDEX={NVIDIA_INDEX}\n" in image
 
@@ -163,6 +163,6 @@ def test_the_image_has_the_same_packages_for_cuda_13():
 def test_whether_the_index_answers_changes_nothing_else():
     assert choose_packages(host(ADA)) == replace(
         choose_packages(host(ADA, nvidia_index="x")),
-        ways=choose_packages(host(ADA)).ways,
+        candidates=choose_packages(host(ADA)).candidates,
         passed_over=choose_packages(host(ADA)).passed_over,
     )

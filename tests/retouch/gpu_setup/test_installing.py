@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retouch.gpu_setup.choice import GpuChoice, Way
+from retouch.gpu_setup.choice import GpuChoice, RuntimeCandidate
 from retouch.gpu_setup.errors import InstallFailed
 from retouch.gpu_setup.installing import Checks, Installer
 from retouch.gpu_setup.pip import Environment
@@ -16,10 +16,10 @@ from retouch.gpu_setup.record import RECORD_FILE, read_record
 pytestmark = pytest.mark.slow  # each test runs pip several times
 
 FACTS = ("NVIDIA L4 8.9", "driver 580")
-FULL = Way("trt", "TensorRT", ("full-libs==1.0", "full-bindings==1.0"))
-RTX = Way("trt", "TensorRT-RTX", ("rtx==1.0",))
-ORT = Way("onnxrt-cuda", "ONNX Runtime", ("ort-gpu==2.0",), replaces_onnxruntime=True)
-CHOICE = GpuChoice(cuda=13, packages=("driver-api==13.0",), ways=(FULL, RTX, ORT), passed_over=(("X", "never"),))
+FULL = RuntimeCandidate("trt", "TensorRT", ("full-libs==1.0", "full-bindings==1.0"))
+RTX = RuntimeCandidate("trt", "TensorRT-RTX", ("rtx==1.0",))
+ORT = RuntimeCandidate("onnxrt-cuda", "ONNX Runtime", ("ort-gpu==2.0",), replaces_onnxruntime=True)
+CHOICE = GpuChoice(cuda=13, packages=("driver-api==13.0",), candidates=(FULL, RTX, ORT), passed_over=(("X", "never"),))
 CHECKS = Checks(
     device="import driver_api; print(driver_api.open())",
     runtimes=(
@@ -86,7 +86,7 @@ def test_a_cpu_package_that_overwrote_the_gpus_is_overwritten_again(installer, w
     cpu = write_wheel("onnxruntime==2.0", "onnxruntime.py", CPU_ORT)
     environment.install([str(cpu)])
     write_wheel("ort-gpu==2.0", "onnxruntime.py", GPU_ORT)
-    choice = replace(CHOICE, ways=(ORT,))
+    choice = replace(CHOICE, candidates=(ORT,))
     installer.install(choice, FACTS)
     environment.install([str(cpu)], over=True)
     assert installer.installed(CHOICE, FACTS) == ""
@@ -98,7 +98,7 @@ def test_wheels_are_taken_from_the_ways_own_source(installer, write_wheel, tmp_p
     (tmp_path / "more").mkdir()
     write_wheel("full-libs==1.0", "full_libs.py", "", tmp_path / "more")
     write_wheel("full-bindings==1.0", "trt.py", "name = 'TensorRT 11.4'\n", tmp_path / "more")
-    choice = replace(CHOICE, ways=(FULL._replace(source=str(tmp_path / "more")),))
+    choice = replace(CHOICE, candidates=(FULL._replace(source=str(tmp_path / "more")),))
     assert installer.install(choice, FACTS) == "TensorRT 11.4"
 
 
@@ -106,9 +106,11 @@ def test_a_systems_tensorrt_is_linked(installer, environment, tmp_path):
     for name, text in {"tensorrt": "from tensorrt_libs import name\n", "tensorrt_libs": "name = 'T 10'\n"}.items():
         (tmp_path / "system" / name).mkdir(parents=True)
         (tmp_path / "system" / name / "__init__.py").write_text(text)
-    linked = Way("trt", "TensorRT of the system", folder=tmp_path / "system" / "tensorrt")
+    linked = RuntimeCandidate("trt", "TensorRT of the system", folder=tmp_path / "system" / "tensorrt")
     checks = replace(CHECKS, runtimes=(("trt", "import tensorrt; print(tensorrt.name)"),))
-    again = [Installer(environment, print, checks).install(replace(CHOICE, ways=(linked,)), FACTS) for _ in range(2)]
+    again = [
+        Installer(environment, print, checks).install(replace(CHOICE, candidates=(linked,)), FACTS) for _ in range(2)
+    ]
     assert again == ["T 10", "T 10"]
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from retouch.sweep.measuring import CaseMeasurements, WayMeasurement
+from retouch.sweep.measuring import CandidateMeasurement, CaseMeasurements
 from retouch.sweep.report import means_by_cell, totals_by_size
 
 
 def row(size: int, kind: str, whole: float, crop: float, auto: float) -> CaseMeasurements:
     figures = {"strategy=whole": whole, "strategy=crop": crop, "strategy=auto": auto}
-    tried = {way: WayMeasurement(lpips, 10**6, 1, 0.5) for way, lpips in figures.items()}
+    tried = {candidate: CandidateMeasurement(lpips, 10**6, 1, 0.5) for candidate, lpips in figures.items()}
     return CaseMeasurements("a", size, "5-20 %", kind, size, 20, 0.1, tried)
 
 

@@ -12,31 +12,31 @@ LIMITS = (96, 48)
 """Candidate radii, in tile pixels, that thicker holes are scaled down to."""
 
 
-class Way(NamedTuple):
-    """A size rule, a strategy, and the rule that makes `auto` fill in this way; None if the way is only compared."""
+class Candidate(NamedTuple):
+    """A size rule, a strategy, and the rule that makes `auto` fill in this way; None if it is only compared."""
 
     size: SizeRule
     strategy: Strategy
     rule: FillRule | None
 
 
-def candidate_ways(size: SizeRule) -> dict[str, Way]:
-    """Return the ways by name, the simplest first: whole, crops, and crops with a limit on the radius of holes."""
+def rule_candidates(size: SizeRule) -> dict[str, Candidate]:
+    """Return the candidates by name, the simplest first: whole, crops, and crops with a limit on the holes' radius."""
     rules = {
         "whole": FillRule(strategy="whole"),
         "crops": FillRule(strategy="crop"),
         **{f"crops, radius {limit}": FillRule(strategy="crop", max_hole_radius=limit) for limit in LIMITS},
     }
     return {
-        name: Way(size.model_copy(update={"auto": FillRules(measured="a try", rules=(rule,))}), "auto", rule)
+        name: Candidate(size.model_copy(update={"auto": FillRules(measured="a try", rules=(rule,))}), "auto", rule)
         for name, rule in rules.items()
     }
 
 
-def served_strategies(size: SizeRule) -> dict[str, Way]:
+def served_strategies(size: SizeRule) -> dict[str, Candidate]:
     """Return the strategies of requests by name: `whole`, `crop` and `auto`."""
     return {
-        "strategy=whole": Way(size, "whole", None),
-        "strategy=crop": Way(size, "crop", None),
-        "strategy=auto": Way(size, "auto", None),
+        "strategy=whole": Candidate(size, "whole", None),
+        "strategy=crop": Candidate(size, "crop", None),
+        "strategy=auto": Candidate(size, "auto", None),
     }
