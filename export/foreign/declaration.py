@@ -12,14 +12,14 @@ MaskRange = Literal["0..1", "-0.5..0.5", "-1..1", "0..255"]
 MaskMeans = Literal["hole", "known"]
 Layout = Literal["nchw", "nhwc"]
 Composite = Literal["inside", "outside"]
-_CHANNELS = re.compile(r"(?P<name>.+?)(?:\[(?P<first>\d{1,3})(?::(?P<last>\d{1,3}))?\])?")
+_INPUT_SLICE = re.compile(r"(?P<name>.+?)(?:\[(?P<first>\d{1,3})(?::(?P<last>\d{1,3}))?\])?")
 
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Place(_Frozen):
+class InputSlice(_Frozen):
     """An input of the graph, or some of its channels: `mask`, `input[0:3]` (the first three), `input[3]`."""
 
     name: str = Field(min_length=1, max_length=300)
@@ -39,24 +39,24 @@ class Place(_Frozen):
         return self.name if self.channels is None else f"{self.name}[{self.channels[0]}:{self.channels[1]}]"
 
 
-def parse_channels(text: str) -> Place:
+def parse_input_slice(text: str) -> InputSlice:
     """Parse `NAME`, `NAME[CHANNEL]` or `NAME[FIRST:AFTER_LAST]`.
 
     Raises:
         ValueError: the channels are not a range.
     """
-    found = _CHANNELS.fullmatch(text)
+    found = _INPUT_SLICE.fullmatch(text)
     if found is None or found["first"] is None:
-        return Place(name=text)
+        return InputSlice(name=text)
     first = int(found["first"])
-    return Place(name=found["name"], channels=(first, int(found["last"]) if found["last"] else first + 1))
+    return InputSlice(name=found["name"], channels=(first, int(found["last"]) if found["last"] else first + 1))
 
 
 class Declaration(_Frozen):
     """The flags of `retouch import` that describe the graph; None where the user gave none."""
 
-    image: Place | None = None
-    mask: Place | None = None
+    image: InputSlice | None = None
+    mask: InputSlice | None = None
     output: str | None = Field(default=None, max_length=300)
     layout: Layout | None = None
     image_range: ImageRange | None = None

@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, ValueInfoProto
 
 from export.errors import GraphRefused
-from export.foreign.declaration import Declaration, Layout, Place
+from export.foreign.declaration import Declaration, InputSlice, Layout
 
 _TYPES: dict[int, str] = {
     TensorProto.FLOAT: "float32",
@@ -41,13 +41,13 @@ class Ports:
     """The inputs for picture and mask, as one or several candidates, and the output."""
 
     inputs: tuple[Port, ...]
-    candidates: tuple[tuple[Place, Place], ...]
+    candidates: tuple[tuple[InputSlice, InputSlice], ...]
     """Pairs of (picture, mask); trials decide between several."""
     output: str
 
-    def port(self, place: Place) -> Port:
-        """Return the input that holds the place."""
-        return next(port for port in self.inputs if port.name == place.name)
+    def port(self, source: InputSlice) -> Port:
+        """Return the input that holds the source."""
+        return next(port for port in self.inputs if port.name == source.name)
 
     @property
     def layout(self) -> Layout:
@@ -77,7 +77,7 @@ def find_ports(model: onnx.ModelProto, declared: Declaration) -> tuple[Ports, li
     layout = declared.layout or _guess_layout(values)
     inputs = tuple(_port(value, layout) for value in values)
     candidates = tuple(_candidates(inputs, declared))
-    used = {place.name for place in candidates[0]}
+    used = {source.name for source in candidates[0]}
     for port in inputs:
         if port.name not in used:
             raise GraphRefused(f"the graph has another input, {port}, which is neither the picture nor the mask")
@@ -115,17 +115,17 @@ def _port(value: ValueInfoProto, layout: Layout) -> Port:
     return Port(value.name, dtype, (dims[0], dims[1], dims[2], dims[3]), layout)
 
 
-def _candidates(inputs: Sequence[Port], declared: Declaration) -> Iterator[tuple[Place, Place]]:
+def _candidates(inputs: Sequence[Port], declared: Declaration) -> Iterator[tuple[InputSlice, InputSlice]]:
     names = {port.name: port for port in inputs}
-    for place, flag in ((declared.image, "--image"), (declared.mask, "--mask")):
-        if place is not None and place.name not in names:
-            raise GraphRefused(f"{flag} {place}: the graph has no such input; it has {_listed(inputs)}")
+    for source, flag in ((declared.image, "--image"), (declared.mask, "--mask")):
+        if source is not None and source.name not in names:
+            raise GraphRefused(f"{flag} {source}: the graph has no such input; it has {_listed(inputs)}")
     if declared.image is not None and declared.mask is not None:
         yield declared.image, declared.mask
     elif len(inputs) == 1 and inputs[0].dims[1] == 4:
         name = inputs[0].name
         for first, after, mask in ((0, 3, 3), (1, 4, 0)):
-            yield Place(name=name, channels=(first, after)), Place(name=name, channels=(mask, mask + 1))
+            yield InputSlice(name=name, channels=(first, after)), InputSlice(name=name, channels=(mask, mask + 1))
     elif len(inputs) == 1 and inputs[0].dims[1] in (1, 2, 3):
         raise GraphRefused(
             f"the graph has {_listed(inputs)} and no mask, and only inpainting graphs can be imported; a net that "
@@ -140,11 +140,11 @@ def _candidates(inputs: Sequence[Port], declared: Declaration) -> Iterator[tuple
         )
 
 
-def _picture_and_mask(inputs: Sequence[Port], declared: Declaration) -> tuple[Place, Place]:
+def _picture_and_mask(inputs: Sequence[Port], declared: Declaration) -> tuple[InputSlice, InputSlice]:
     if declared.image is not None or declared.mask is not None:
         said = declared.image or declared.mask
         rest = next((port for port in inputs if said is not None and port.name != said.name), inputs[0])
-        other = Place(name=rest.name)
+        other = InputSlice(name=rest.name)
         return (declared.image, other) if declared.image is not None else (other, declared.mask or other)
     masks = [port for port in inputs if port.dims[1] == 1] or [port for port in inputs if "mask" in port.name.lower()]
     if len(masks) != 1:
@@ -152,7 +152,7 @@ def _picture_and_mask(inputs: Sequence[Port], declared: Declaration) -> tuple[Pl
             f"which input is the mask? The graph has {_listed(inputs)}; name them with --image and --mask"
         )
     picture = next(port for port in inputs if port is not masks[0])
-    return Place(name=picture.name), Place(name=masks[0].name)
+    return InputSlice(name=picture.name), InputSlice(name=masks[0].name)
 
 
 def _check_together(inputs: Sequence[Port]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export.errors import GraphRefused
-from export.foreign.declaration import ImageRange, MaskMeans, MaskRange, Place
+from export.foreign.declaration import ImageRange, InputSlice, MaskMeans, MaskRange
 from export.foreign.ports import Port, Ports
 
 Array = NDArray[Any]
@@ -32,8 +32,8 @@ class Wiring:
     """
 
     ports: Ports
-    image: Place
-    mask: Place
+    image: InputSlice
+    mask: InputSlice
     image_range: ImageRange
     mask_range: MaskRange
     mask_means: MaskMeans
@@ -86,10 +86,10 @@ def parts_of(wiring: Wiring, port: Port) -> tuple[Part, ...]:
 
 
 def _spans(wiring: Wiring, port: Port) -> Iterator[tuple[int, int, bool]]:
-    for place, is_mask in ((wiring.image, False), (wiring.mask, True)):
-        if place.name == port.name:
+    for source, is_mask in ((wiring.image, False), (wiring.mask, True)):
+        if source.name == port.name:
             usual = port.dims[1] or (1 if is_mask else 3)
-            yield (*(place.channels or (0, usual)), is_mask)
+            yield (*(source.channels or (0, usual)), is_mask)
 
 
 def net_inputs(wiring: Wiring, image: Array, mask: Array) -> dict[str, Array]:

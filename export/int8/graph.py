@@ -48,12 +48,12 @@ class InputScale:
 
     limit: largest magnitude after the division by `factors`; larger ones saturate.
     factors: one positive number for each input channel.
-    places: number of positions of the input in all calibration pictures together.
+    positions: number of positions of the input in all calibration pictures together.
     """
 
     limit: float
     factors: Floats
-    places: int = 1
+    positions: int = 1
 
 
 def convolutions(model: onnx.ModelProto) -> tuple[Convolution, ...]:

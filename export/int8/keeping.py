@@ -135,4 +135,4 @@ def fewest(limit: int, enough: Callable[[int], bool]) -> int | None:
 
 def multiplications(layer: Convolution, scales: Mapping[str, InputScale]) -> int:
     """Count the multiplications of a layer on the calibration pictures."""
-    return math.prod(layer.shape) * scales[layer.name].places // layer.stride
+    return math.prod(layer.shape) * scales[layer.name].positions // layer.stride

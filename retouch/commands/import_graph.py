@@ -73,7 +73,7 @@ class DeclarationFlags:
         """
         from export.foreign.declaration import Declaration  # noqa: PLC0415 (loads pydantic)
 
-        given = asdict(self) | _places(self.image, self.mask) | {"sides": parse_sides(self.sides)}
+        given = asdict(self) | _declared_inputs(self.image, self.mask) | {"sides": parse_sides(self.sides)}
         return Declaration(output=given.pop("output_tensor"), **given)
 
 
@@ -132,13 +132,13 @@ def parse_sides(text: str | None) -> tuple[int, ...]:
         raise typer.BadParameter(f"--sides {text}: write numbers with commas, as in 256,512") from error
 
 
-def _places(image: str | None, mask: str | None) -> dict[str, Any]:
-    from export.foreign.declaration import parse_channels  # noqa: PLC0415 (loads pydantic)
+def _declared_inputs(image: str | None, mask: str | None) -> dict[str, Any]:
+    from export.foreign.declaration import parse_input_slice  # noqa: PLC0415 (loads pydantic)
 
     try:
         return {
-            "image": parse_channels(image) if image is not None else None,
-            "mask": parse_channels(mask) if mask is not None else None,
+            "image": parse_input_slice(image) if image is not None else None,
+            "mask": parse_input_slice(mask) if mask is not None else None,
         }
     except ValueError as error:
         raise typer.BadParameter("--image and --mask take NAME, NAME[CHANNEL] or NAME[FIRST:AFTER_LAST]") from error

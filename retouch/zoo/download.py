@@ -42,14 +42,14 @@ class Downloader:
 
     Args:
         context: the trusted certificates; by default those of the system. Tests give their own authority.
-        places: for tests: the real (address, port) of each host's server. The certificate must still be the host's,
+        addresses: for tests: the real (address, port) of each host's server. The certificate must still be the host's,
             and the rules about hosts apply unchanged.
         seconds: time limit to connect, and between two blocks.
         free_bytes: returns the free space of a folder in bytes.
     """
 
     context: ssl.SSLContext = field(default_factory=ssl.create_default_context)
-    places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    addresses: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     seconds: float = 60
     free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free
 
@@ -73,7 +73,7 @@ class Downloader:
     def _fill(self, file: BinaryIO, wanted: DownloadSpec, folder: Path, notify: Callable[[str], None]) -> None:
         have = file.seek(0, os.SEEK_END)
         with (
-            httpx.Client(verify=self.context, timeout=self.seconds, trust_env=not self.places) as client,
+            httpx.Client(verify=self.context, timeout=self.seconds, trust_env=not self.addresses) as client,
             self._answer(client, wanted, have) as answer,
         ):
             if answer.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
@@ -101,9 +101,9 @@ class Downloader:
         headers = {"Accept-Encoding": "identity", "User-Agent": "retouch"} | (
             {"Range": f"bytes={have}-"} if have else {}
         )
-        if url.host not in self.places:
+        if url.host not in self.addresses:
             return client.stream("GET", url, headers=headers)
-        address, port = self.places[url.host]
+        address, port = self.addresses[url.host]
         there = url.copy_with(host=address, port=port)
         return client.stream("GET", there, headers={**headers, "Host": url.host}, extensions={"sni_hostname": url.host})
 

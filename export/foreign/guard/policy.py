@@ -115,8 +115,8 @@ def _check_node(node: NodeProto, known: Mapping[str, onnx.TensorProto]) -> None:
         _check_iterations(node, known)
     if node.op_type == "Range":
         _check_range(node, known)
-    for place in SIZE_OPERANDS.get(node.op_type, ()):
-        if place < len(node.input) and (tensor := known.get(node.input[place])) is not None:
+    for index in SIZE_OPERANDS.get(node.op_type, ()):
+        if index < len(node.input) and (tensor := known.get(node.input[index])) is not None:
             _check_size_operand(node, tensor)
 
 

@@ -66,8 +66,8 @@ class Paste(nn.Module):
         self.channels = channels
         # axes: output row, row of the patch, neighbour (before, the position itself, after)
         taps = torch.zeros(2, 4, 3, device="cpu")
-        for row, patch_row, place in ((0, 1, 1), (0, 3, 0), (1, 2, 1), (1, 0, 2)):
-            taps[row, patch_row, place] = 1
+        for row, patch_row, patch_column in ((0, 1, 1), (0, 3, 0), (1, 2, 1), (1, 0, 2)):
+            taps[row, patch_row, patch_column] = 1
         kernel = torch.einsum("aip,bjq->abijpq", taps, taps).reshape(4, 16, 3, 3)
         self.register_buffer("kernel", kernel.repeat(channels, 1, 1, 1), persistent=False)
 

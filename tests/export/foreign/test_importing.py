@@ -16,7 +16,7 @@ from engines.cpu.openvino_cpu import OpenVinoEngine
 from engines.manifest import CARD_FILE, FixedSize, MultipleSize, read_manifest
 from engines.onnxrt import OnnxRuntimeEngine
 from export.errors import ExportError, GraphRefused
-from export.foreign.declaration import Declaration, parse_channels
+from export.foreign.declaration import Declaration, parse_input_slice
 from export.foreign.importing import ImportRequest, ImportResult, ReadGraph, import_model
 from export.foreign.running import read_in_child
 from tests.export.foreign import inpainters
@@ -33,7 +33,7 @@ def bring(tmp_path):
     def brought(model: onnx.ModelProto, read: ReadGraph = read_unguarded, **flags) -> ImportResult:
         path = tmp_path / "foreign.onnx"
         onnx.save(model, path)
-        flags |= {name: parse_channels(flags[name]) for name in ("image", "mask") if name in flags}
+        flags |= {name: parse_input_slice(flags[name]) for name in ("image", "mask") if name in flags}
         declaration = Declaration(**flags)
         request = ImportRequest(path, "foreign", PICTURES, declaration, output=tmp_path / "models", licence="CC0")
         return import_model(request, lambda step: None, read)

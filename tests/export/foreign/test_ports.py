@@ -8,7 +8,7 @@ import pytest
 from onnx import ModelProto, TensorProto
 
 from export.errors import GraphRefused
-from export.foreign.declaration import Declaration, parse_channels
+from export.foreign.declaration import Declaration, parse_input_slice
 from export.foreign.ports import find_ports
 from tests.export.foreign.inpainters import FLOAT, GraphMaker, value
 
@@ -19,8 +19,8 @@ def graph(*inputs: Any) -> ModelProto:
     return maker.model(inputs, [value("output", FLOAT)])
 
 
-def places(model: ModelProto, **said: str) -> tuple[str, str]:
-    declared = Declaration(**{name: parse_channels(place) for name, place in said.items()})
+def picture_and_mask(model: ModelProto, **said: str) -> tuple[str, str]:
+    declared = Declaration(**{name: parse_input_slice(source) for name, source in said.items()})
     ports, _ = find_ports(model, declared)
     ((picture, mask),) = ports.candidates
     return str(picture), str(mask)
@@ -30,13 +30,13 @@ PAIR = (value("a", FLOAT, 1, 3, 8, 8), value("b", FLOAT, 1, 3, 8, 8))
 
 
 def test_the_other_input_is_the_one_that_was_not_named() -> None:
-    assert places(graph(*PAIR), mask="a") == ("b", "a")
-    assert places(graph(*PAIR), image="a") == ("a", "b")
+    assert picture_and_mask(graph(*PAIR), mask="a") == ("b", "a")
+    assert picture_and_mask(graph(*PAIR), image="a") == ("a", "b")
 
 
 def test_an_input_of_one_channel_or_called_mask_is_the_mask() -> None:
-    assert places(graph(PAIR[0], value("b", FLOAT, 1, 1, 8, 8))) == ("a", "b")
-    assert places(graph(value("the_mask", FLOAT, 1, 3, 8, 8), PAIR[1])) == ("b", "the_mask")
+    assert picture_and_mask(graph(PAIR[0], value("b", FLOAT, 1, 1, 8, 8))) == ("a", "b")
+    assert picture_and_mask(graph(value("the_mask", FLOAT, 1, 3, 8, 8), PAIR[1])) == ("b", "the_mask")
 
 
 @pytest.mark.parametrize(

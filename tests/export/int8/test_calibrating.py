@@ -43,9 +43,9 @@ def test_every_layer_gets_a_scale_for_what_flows_into_it(graph, tmp_path):
     layers = convolutions(onnx.load(graph))
     assert list(scales) == [layer.name for layer in layers]
     assert all(len(scales[layer.name].factors) == layer.shape[1] for layer in layers)
-    assert all(scale.limit > 0 and scale.places > 0 for scale in scales.values())
-    assert scales["/net/down.0/Conv"].places == 3 * 16 * 16
-    assert scales["/net/down.1/Conv"].places == 3 * 8 * 8
+    assert all(scale.limit > 0 and scale.positions > 0 for scale in scales.values())
+    assert scales["/net/down.0/Conv"].positions == 3 * 16 * 16
+    assert scales["/net/down.1/Conv"].positions == 3 * 8 * 8
     assert lines == [f"{what}, picture {number}" for what in ("channels", "ranges") for number in (1, 2, 3)]
 
 

@@ -53,7 +53,7 @@ def add(server, tmp_path):
     """Add a model and return what was made; `add.downloads` is the downloads folder."""
 
     def adding(published: Row, **arguments) -> Added:
-        downloader = Downloader(context=server.context, places=server.places)
+        downloader = Downloader(context=server.context, addresses=server.addresses)
         request = AddRequest(
             row=published,
             name=arguments.pop("name", published.name),

@@ -23,7 +23,7 @@ def fetch(server: FileServer, tmp_path: Path):
     target = tmp_path / "net.pt"
 
     def fetched(size: int | None = None, resumable: bool = False, **changes) -> Path:
-        downloader = Downloader(**{"context": server.context, "places": server.places, "seconds": 5, **changes})
+        downloader = Downloader(**{"context": server.context, "addresses": server.addresses, "seconds": 5, **changes})
         wanted = DownloadSpec(URL, ("files.example", "cdn.example"), size, resumable)
         downloader.fetch(wanted, target, lambda step: None)
         return target
@@ -75,7 +75,7 @@ def test_certificate_must_be_of_the_host_and_of_a_known_authority(server, fetch,
     server.answers[URL] = Answer(BODY)
     with pytest.raises(DownloadFailed, match="CERTIFICATE_VERIFY_FAILED"):
         fetch(context=ssl.create_default_context())
-    downloader = Downloader(context=server.context, places=server.places)
+    downloader = Downloader(context=server.context, addresses=server.addresses)
     wanted = DownloadSpec("https://stranger.example/net.pt", ("stranger.example",), None, resumable=False)
     with pytest.raises(DownloadFailed, match=r"stranger\.example"):
         downloader.fetch(wanted, tmp_path / "net.pt", lambda step: None)

@@ -43,7 +43,7 @@ class FileServer:
     requests: list[tuple[str, str | None]] = field(default_factory=list)
 
     @property
-    def places(self) -> dict[str, tuple[str, int]]:
+    def addresses(self) -> dict[str, tuple[str, int]]:
         return dict.fromkeys((*HOSTS, "stranger.example"), ("127.0.0.1", self.port))
 
 
