@@ -75,7 +75,7 @@ class Asker:
     ledger: Ledger
     timeout_s: float
     """Maximum seconds of one try."""
-    patience_s: float
+    total_timeout_s: float
     """Maximum seconds of all tries together."""
 
     async def ask(self) -> None:
@@ -84,7 +84,7 @@ class Asker:
         self.ledger.exchanges.append(exchange)
         headers = {"Idempotency-Key": exchange.key, "X-Request-ID": exchange.key}
         request = encode(self.path, self.content_type, self.body, headers)
-        while exchange.final != 200 and time.monotonic() < exchange.sent_at + self.patience_s:
+        while exchange.final != 200 and time.monotonic() < exchange.sent_at + self.total_timeout_s:
             reply = await self._try(exchange, request)
             exchange.tries.append(reply.status)
             exchange.done_at = time.monotonic()
@@ -114,10 +114,10 @@ class Asker:
             exchange.locations.add(reply.headers["location"])
 
 
-async def missing_results(ledger: Ledger, client: Client, patience_s: float = 60.0) -> list[str]:
+async def missing_results(ledger: Ledger, client: Client, total_timeout_s: float = 60.0) -> list[str]:
     """Return the promised results that cannot be read or differ from the reply."""
     promised = {location: e.digest for e in ledger.exchanges for location in e.locations if e.digest}
-    end = time.monotonic() + patience_s
+    end = time.monotonic() + total_timeout_s
     while True:
         left, missing = list(promised.items()), {}  # type: ignore[var-annotated]
         await asyncio.gather(*(_look(client, left, missing) for _ in range(8)))

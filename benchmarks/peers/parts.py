@@ -48,7 +48,7 @@ class Subject:
     capacity: float
     """Pictures per second of the engine alone."""
     seconds: float
-    patience_s: float
+    reply_timeout_s: float
     """Seconds after which a reply counts as lost."""
 
 
@@ -68,7 +68,7 @@ async def measure_part(part: str, subject: Subject) -> dict[str, Any]:
     if part == "sigterm":
         return await drain(subject.server, client, request)
     rate = 100.0 if part == "at_100" else SHARES[part] * subject.capacity
-    return await open_loop(client, request, rate, subject.seconds, subject.patience_s)
+    return await open_loop(client, request, rate, subject.seconds, subject.reply_timeout_s)
 
 
 async def closed_loop(client: Client, request: bytes, concurrency: int, seconds: float) -> dict[str, float]:
@@ -89,7 +89,9 @@ async def closed_loop(client: Client, request: bytes, concurrency: int, seconds:
     return {"per_s": done / (time.perf_counter() - started), "failed": failed}
 
 
-async def open_loop(client: Client, request: bytes, rate: float, seconds: float, patience_s: float) -> dict[str, float]:
+async def open_loop(
+    client: Client, request: bytes, rate: float, seconds: float, reply_timeout_s: float
+) -> dict[str, float]:
     """Return the latencies of replies 200 in ms from their due time, and the share of requests answered in time."""
     due_times = poisson_due_times(rate, seconds, random.Random(7))
     latencies: list[float] = []
@@ -104,12 +106,12 @@ async def open_loop(client: Client, request: bytes, rate: float, seconds: float,
     for due_s in due_times:
         await asyncio.sleep(max(0.0, begun + due_s - time.perf_counter()))
         tasks.append(asyncio.create_task(one(due_s)))
-    _, late = await asyncio.wait(tasks, timeout=patience_s + 5)
+    _, late = await asyncio.wait(tasks, timeout=reply_timeout_s + 5)
     for task in late:
         task.cancel()
     await asyncio.gather(*late, return_exceptions=True)
     latencies.sort()
-    in_time = sum(latency <= patience_s for latency in latencies) / len(due_times)
+    in_time = sum(latency <= reply_timeout_s for latency in latencies) / len(due_times)
     if not latencies:
         return {"p50_ms": float("nan"), "p99_ms": float("nan"), "in_time": 0.0}
     return {"p50_ms": _at(latencies, 0.5), "p99_ms": _at(latencies, 0.99), "in_time": in_time}
@@ -124,7 +126,7 @@ async def knee(subject: Subject) -> float:
     best = 0.0
     for share in KNEE_SHARES:
         rate = share * subject.capacity
-        seen = await open_loop(subject.client, subject.request, rate, subject.seconds, subject.patience_s)
+        seen = await open_loop(subject.client, subject.request, rate, subject.seconds, subject.reply_timeout_s)
         if seen["in_time"] < 0.95:
             break
         best = rate

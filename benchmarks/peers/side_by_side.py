@@ -66,8 +66,8 @@ async def measure(
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, contender.start(model, Path(name)) as server:
         await server.until_ready(probe)
-        client, patience_s = server.client(), 10 * MAX_BATCH / capacity + 0.1
-        subject = Subject(contender, server, client, Path(name), request, capacity, seconds, patience_s)
+        client, reply_timeout_s = server.client(), 10 * MAX_BATCH / capacity + 0.1
+        subject = Subject(contender, server, client, Path(name), request, capacity, seconds, reply_timeout_s)
         await closed_loop(client, request, 16, min(3.0, seconds))
         seen = {part: await measure_part(part, subject) for part in parts}
         client.close()

@@ -78,17 +78,17 @@ class _Replies:
 
 async def send(exchange: Exchange, port: int, pause_s: float, counts: Counts) -> None:
     """Send an exchange and check the replies; requests left unanswered are sent again one by one."""
-    patience_s = _REPLY_TIMEOUT_S if exchange.well_formed else 1.0
-    seen = await _exchanged(exchange.pieces, len(exchange.requests), port, pause_s, patience_s)
+    timeout_s = _REPLY_TIMEOUT_S if exchange.well_formed else 1.0
+    seen = await _exchanged(exchange.pieces, len(exchange.requests), port, pause_s, timeout_s)
     if exchange.well_formed and seen:
         for request in exchange.requests[len(seen) :]:
             counts.sent_again += 1
-            seen += await _exchanged((request.whole,), 1, port, pause_s, patience_s)
+            seen += await _exchanged((request.whole,), 1, port, pause_s, timeout_s)
     judge(exchange, seen, counts)
 
 
 async def _exchanged(
-    pieces: tuple[bytes, ...], wanted: int, port: int, pause_s: float, patience_s: float
+    pieces: tuple[bytes, ...], wanted: int, port: int, pause_s: float, timeout_s: float
 ) -> list[tuple[str, int]]:
     """Return id and status of each reply on a connection that sends these pieces."""
     replies = _Replies(wanted)
@@ -100,7 +100,7 @@ async def _exchanged(
             await writer.drain()
             await asyncio.sleep(pause_s)
     enough = asyncio.create_task(replies.enough.wait())
-    await asyncio.wait({receiving, enough}, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({receiving, enough}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     await asyncio.sleep(2 * pause_s)  # waits for surplus replies
     enough.cancel()
     receiving.cancel()

@@ -16,8 +16,8 @@ class Scaling:
     hold_s: nodes are removed only after fewer would have sufficed for this time.
     """
 
-    least: int
-    most: int
+    min_nodes: int
+    max_nodes: int
     target: float
     check_s: float = 15.0
     start_s: float = 60.0
@@ -34,7 +34,7 @@ class Autoscaler:
     def nodes(self, now: float, in_flight: int) -> int:
         """Return the number of nodes for that number of requests in flight."""
         scaling = self.scaling
-        wanted = min(scaling.most, max(scaling.least, math.ceil(in_flight / scaling.target)))
+        wanted = min(scaling.max_nodes, max(scaling.min_nodes, math.ceil(in_flight / scaling.target)))
         self._wanted.append((now, wanted))
         while self._wanted[0][0] < now - scaling.hold_s:
             self._wanted.popleft()

@@ -90,9 +90,9 @@ class GpuDevice(Device):
         self._buffers = [self._resources.enter_context(closing(BatchBuffers(cuda))) for _ in range(depth)]
         self._free = list(self._buffers)
 
-    def batch_rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
+    def batch_rows(self, engine: Engine, first: Sample, max_rows: int, waiting: int) -> int:
         del engine, first, waiting
-        return most if self._free else 0
+        return max_rows if self._free else 0
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> GpuTicket:
         assert isinstance(engine, StreamEngine)  # noqa: S101 -- checked by `PerEngineDevice`
@@ -165,8 +165,8 @@ def open_gpu_device(engine: Engine, depth: int = 3, open_cuda: Callable[[int], C
 def _require_fit(engine: StreamEngine, shape: BatchShape) -> None:
     """Raise EngineFailed if a tensor of this batch is larger than the engine's memory for it."""
     for spec in (*engine.manifest.inputs, engine.manifest.output):
-        wanted, most = (int(np.prod(tensor_shape(spec, size))) for size in (shape, engine.most))
-        if wanted > most:
+        needed, most = (int(np.prod(tensor_shape(spec, size))) for size in (shape, engine.most))
+        if needed > most:
             raise EngineFailed(
                 f"{engine.manifest.key}: a batch of {shape.batch} tiles of {shape.width}×{shape.height}; the engine's "
                 f"memory holds {engine.most.batch} of {engine.most.width}×{engine.most.height}"

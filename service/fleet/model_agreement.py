@@ -35,19 +35,19 @@ class SharedAgreement:
     lease_s: float
     is_steady: Callable[[], bool]
 
-    def agreed(self, held: Collection[str]) -> set[str]:
+    def agreed(self, versions: Collection[str]) -> set[str]:
         """See `Agreement`."""
-        work = partial(_agree, agreement=self, held=sorted(held), steady=self.is_steady())
+        work = partial(_agree, agreement=self, versions=sorted(versions), steady=self.is_steady())
         return self.connections.write(work)
 
 
-def _agree(ledger: Transaction, agreement: SharedAgreement, held: list[str], steady: bool) -> set[str]:
+def _agree(ledger: Transaction, agreement: SharedAgreement, versions: list[str], steady: bool) -> set[str]:
     ledger.execute("DELETE FROM model_followers WHERE node NOT IN (SELECT id FROM nodes)")
     ledger.execute(
         "INSERT INTO model_followers (node, versions) VALUES (?, ?) "
         "ON CONFLICT (node) DO UPDATE SET versions = excluded.versions "
         "WHERE model_followers.versions <> excluded.versions",
-        (agreement.node_id, msgspec.json.encode(held).decode()),
+        (agreement.node_id, msgspec.json.encode(versions).decode()),
     )
     rows = ledger.execute(
         "SELECT versions FROM model_followers JOIN nodes ON id = node "
@@ -57,16 +57,16 @@ def _agree(ledger: Transaction, agreement: SharedAgreement, held: list[str], ste
     everyone = [set(msgspec.json.decode(row["versions"], type=list[str])) for row in rows]
     if steady:
         needed = agreement.share * len(everyone) - _EPSILON
-        enough = [(version,) for version in held if sum(version in has for has in everyone) >= needed]
+        enough = [(version,) for version in versions if sum(version in has for has in everyone) >= needed]
         _forget_withdrawn(ledger, set().union(*everyone))
         ledger.executemany("INSERT INTO model_agreed (version) VALUES (?) ON CONFLICT DO NOTHING", enough)
-    found = ledger.execute(f"SELECT version FROM model_agreed WHERE version IN {named(held)}", held)  # noqa: S608 -- values are bound
+    found = ledger.execute(f"SELECT version FROM model_agreed WHERE version IN {named(versions)}", versions)  # noqa: S608 -- values are bound
     return {row["version"] for row in found}
 
 
-def _forget_withdrawn(ledger: Transaction, still_held: set[str]) -> None:
+def _forget_withdrawn(ledger: Transaction, remaining: set[str]) -> None:
     """Remove versions that no process has any more; if they are pushed again, they need a new agreement."""
     agreed = {row["version"] for row in ledger.execute("SELECT version FROM model_agreed")}
     ledger.executemany(
-        "DELETE FROM model_agreed WHERE version = ?", [(version,) for version in sorted(agreed - still_held)]
+        "DELETE FROM model_agreed WHERE version = ?", [(version,) for version in sorted(agreed - remaining)]
     )

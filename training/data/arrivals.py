@@ -20,20 +20,20 @@ _POLL_INTERVAL_S = 1.0
 class ShardWatcher:
     """Watches `data.path` for new tar shards, each of which must be renamed into place once it is complete.
 
-    The first shards fill the cache; at least one must arrive within `patience_s` seconds.
+    The first shards fill the cache; at least one must arrive within `timeout_s` seconds.
 
     Raises:
         DataMissing: no shard arrived in time.
     """
 
-    def __init__(self, data: DataConfig, patience_s: float = 60.0) -> None:
+    def __init__(self, data: DataConfig, timeout_s: float = 60.0) -> None:
         self._data, self._seen = data, set[Path]()
         self._failure: DataMissing | None = None
         self._over = threading.Event()
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + timeout_s
         while not (first := self._new_shards()):
             if time.monotonic() > deadline:
-                raise DataMissing(f"{data.path}: no shard arrived within {patience_s:g} s; is data.path right?")
+                raise DataMissing(f"{data.path}: no shard arrived within {timeout_s:g} s; is data.path right?")
             time.sleep(0.2)
         self._first = first
 

@@ -122,8 +122,8 @@ class _RecordedDevice(Device):
     def poll_s(self) -> float:  # type: ignore[override] # delegates
         return self.device.poll_s
 
-    def batch_rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
-        return self.device.batch_rows(engine, first, most, waiting)
+    def batch_rows(self, engine: Engine, first: Sample, max_rows: int, waiting: int) -> int:
+        return self.device.batch_rows(engine, first, max_rows, waiting)
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> Ticket:
         self.batches.append(batch_shape_of(samples))

@@ -94,11 +94,11 @@ def test_a_thousand_random_batches_in_flight_together_equal_a_synchronous_refere
             engine = made[rng.integers(len(made))]
             samples = random_samples(engine.manifest, rng, int(rng.integers(1, 5)))
             if len(waiting) == gpu.device.depth:
-                ticket, wanted = waiting.pop(int(rng.integers(len(waiting))))
-                assert_same(gpu.device.collect(ticket), wanted)
+                ticket, needed = waiting.pop(int(rng.integers(len(waiting))))
+                assert_same(gpu.device.collect(ticket), needed)
             waiting.append((gpu.device.launch(engine, samples), CpuDevice().compute(engine, samples)))
-        for ticket, wanted in waiting:
-            assert_same(gpu.device.collect(ticket), wanted)
+        for ticket, needed in waiting:
+            assert_same(gpu.device.collect(ticket), needed)
         gpu.device.close()
 
 

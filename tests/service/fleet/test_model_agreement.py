@@ -27,8 +27,8 @@ class Host:
     node: Node
     agreement: SharedAgreement
 
-    async def agreed(self, *held: str) -> set[str]:
-        return await asyncio.to_thread(self.agreement.agreed, held)
+    async def agreed(self, *versions: str) -> set[str]:
+        return await asyncio.to_thread(self.agreement.agreed, versions)
 
     async def leave(self) -> None:
         await asyncio.to_thread(self.node.close)

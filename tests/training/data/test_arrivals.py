@@ -56,4 +56,4 @@ def test_a_broken_shard_is_named_by_the_run(tmp_path: Path) -> None:
 
 def test_a_run_without_any_shard_does_not_wait_for_ever(tmp_path: Path) -> None:
     with pytest.raises(DataMissing, match="no shard arrived"):
-        ShardWatcher(data(tmp_path), patience_s=0)
+        ShardWatcher(data(tmp_path), timeout_s=0)
