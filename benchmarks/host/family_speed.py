@@ -36,7 +36,7 @@ from export.onnx_graph import example_inputs, write_graph
 from export.parity import torch_backend
 from export.parity_inputs import draw_mask
 
-WAYS = ("torch eager", "openvino", "onnxrt", "openvino by default")
+RUNTIMES = ("torch eager", "openvino", "onnxrt", "openvino by default")
 
 
 def main() -> None:
@@ -54,15 +54,15 @@ def measure(case: Case, options: argparse.Namespace) -> dict[str, dict[str, floa
     """Measure one generator and print its rows: milliseconds, images/s, and the speed relative to torch."""
     with tempfile.TemporaryDirectory() as folder:
         write_graph(FAMILIES[case.family].lower(build_net(case), case.parsed), case.interface, Path(folder, ONNX_FILE))
-        runs = {name: _opened(name, case, Path(folder), options.threads) for name in WAYS}
+        runs = {name: _opened(name, case, Path(folder), options.threads) for name in RUNTIMES}
         times: list[list[float]] = []
         for warm_up in (options.warm_up, *[0] * (options.rounds - 1)):
             times += rounds_ms(list(runs.values()), _feed(case), 1, warm_up=warm_up)
             print(f"{case.name} {case.size}, ms: {', '.join(f'{ms:.0f}' for ms in times[-1])}", flush=True)
         runs.clear()
-        grown = {name: _growth_mib(name, case, Path(folder), options.threads) for name in WAYS if options.memory}
+        grown = {name: _growth_mib(name, case, Path(folder), options.threads) for name in RUNTIMES if options.memory}
     rows = {}
-    for index, name in enumerate(WAYS):
+    for index, name in enumerate(RUNTIMES):
         ms = median(row[index] for row in times)
         rows[name] = {
             "ms": round(ms, 1),

@@ -25,19 +25,19 @@ import aiohttp
 from benchmarks.harness.inputs import photo_and_mask
 from benchmarks.harness.processes import retouch, retouch_is_ready
 
-WAYS = ("unsaved", "saved", "keyed")
+MODES = ("unsaved", "saved", "keyed")
 ENGINES: dict[str, tuple[int, dict[str, str]]] = {
     "fake 8 ms 256²": (256, {"RETOUCH_ENGINE": "fake", "RETOUCH_FAKE_BATCH_MS": "8"}),
     "photos 512²": (512, {"RETOUCH_ENGINE": "auto"}),
 }
 
 
-async def post(session: aiohttp.ClientSession, way: str, inputs: tuple[bytes, bytes]) -> float:
+async def post(session: aiohttp.ClientSession, mode: str, inputs: tuple[bytes, bytes]) -> float:
     """Send one inpaint; returns its seconds."""
-    form = aiohttp.FormData({"save": "false" if way == "unsaved" else "true"})
+    form = aiohttp.FormData({"save": "false" if mode == "unsaved" else "true"})
     form.add_field("image", inputs[0], filename="photo.jpg")
     form.add_field("mask", inputs[1], filename="mask.png")
-    headers = {"Idempotency-Key": uuid.uuid4().hex} if way == "keyed" else {}
+    headers = {"Idempotency-Key": uuid.uuid4().hex} if mode == "keyed" else {}
     started = time.perf_counter()
     async with session.post("/v1/inpaint", data=form, headers=headers) as response:
         await response.read()
@@ -46,19 +46,19 @@ async def post(session: aiohttp.ClientSession, way: str, inputs: tuple[bytes, by
 
 
 async def measure(side: int, rounds: int) -> dict[str, float]:
-    """Return the p50 of each way in ms, and its ratio to that of unsaved requests."""
+    """Return the p50 of each mode in ms, and its ratio to that of unsaved requests."""
     inputs = photo_and_mask(side)
-    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    times: dict[str, list[float]] = {mode: [] for mode in MODES}
     with tempfile.TemporaryDirectory() as folder, retouch(Path(folder)) as server:
         await server.until_ready(retouch_is_ready)
         async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
             for number in range(rounds + 5):
-                for way in WAYS[number % 3 :] + WAYS[: number % 3]:
-                    seconds = await post(session, way, inputs)
+                for mode in MODES[number % 3 :] + MODES[: number % 3]:
+                    seconds = await post(session, mode, inputs)
                     if number >= 5:
-                        times[way].append(seconds)
-    p50 = {way: statistics.median(values) * 1e3 for way, values in times.items()}
-    return {**p50, **{f"{way}/unsaved": p50[way] / p50["unsaved"] for way in WAYS[1:]}}
+                        times[mode].append(seconds)
+    p50 = {mode: statistics.median(values) * 1e3 for mode, values in times.items()}
+    return {**p50, **{f"{mode}/unsaved": p50[mode] / p50["unsaved"] for mode in MODES[1:]}}
 
 
 def main() -> None:
@@ -68,11 +68,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100, help="number of rounds")
     options = parser.parse_args()
     figures: dict[str, Any] = {}
-    print(f"{'p50, ms':16}" + "".join(f"{way:>10}" for way in WAYS) + "  saved/unsaved")
+    print(f"{'p50, ms':16}" + "".join(f"{mode:>10}" for mode in MODES) + "  saved/unsaved")
     for engine, (side, environ) in ENGINES.items():
         os.environ.update(environ)
         values = figures[engine] = asyncio.run(measure(side, options.rounds))
-        row = "".join(f"{values[way]:10.2f}" for way in WAYS)
+        row = "".join(f"{values[mode]:10.2f}" for mode in MODES)
         print(f"{engine:16}{row}  {values['saved/unsaved']:.3f}", flush=True)
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2))

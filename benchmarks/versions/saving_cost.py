@@ -29,12 +29,12 @@ from benchmarks.versions.checkout import source_of
 from benchmarks.versions.loop_cost import Cost, ask, cpu_seconds, serving
 from retouch.bench.load import run_on_uvloop
 
-WAYS = ("unsaved", "saved")
+MODES = ("unsaved", "saved")
 SAVED_S = 0.3
 """Seconds until the last results are stored: a result waits at most 0.1 s for others."""
 
 Rounds = dict[str, dict[str, list[float]]]
-"""CPU milliseconds per request in each round, by revision and way (saved or not)."""
+"""CPU milliseconds per request in each round, by revision and mode (saved or not)."""
 
 
 def front_end_ms(before: Cost, after: Cost, requests: int) -> float:
@@ -52,21 +52,21 @@ def differences(rounds: Mapping[str, Sequence[float]]) -> tuple[float, float, fl
 async def measure(servers: Mapping[str, Server], requests: Mapping[str, bytes], options: argparse.Namespace) -> Rounds:
     """Measure all revisions in turn."""
     clients = {name: server.client() for name, server in servers.items()}
-    found: Rounds = {name: {way: [] for way in WAYS} for name in servers}
+    found: Rounds = {name: {mode: [] for mode in MODES} for name in servers}
     for name, server in servers.items():
         await server.until_ready(retouch_is_ready)
-        for way in WAYS:
-            await ask(clients[name], requests[way], options.connections, 2 * options.requests)
-    turns = [(name, way) for name in servers for way in WAYS]
+        for mode in MODES:
+            await ask(clients[name], requests[mode], options.connections, 2 * options.requests)
+    turns = [(name, mode) for name in servers for mode in MODES]
     for number in range(options.rounds):
         first = number % len(turns)
-        for name, way in turns[first:] + turns[:first]:
+        for name, mode in turns[first:] + turns[:first]:
             await asyncio.sleep(SAVED_S)
             before = cpu_seconds(servers[name].process.pid)
-            await ask(clients[name], requests[way], options.connections, options.requests)
+            await ask(clients[name], requests[mode], options.connections, options.requests)
             await asyncio.sleep(SAVED_S)
             after = cpu_seconds(servers[name].process.pid)
-            found[name][way].append(front_end_ms(before, after, options.requests))
+            found[name][mode].append(front_end_ms(before, after, options.requests))
     for client in clients.values():
         client.close()
     return found
@@ -75,7 +75,8 @@ async def measure(servers: Mapping[str, Server], requests: Mapping[str, bytes], 
 def run(options: argparse.Namespace) -> Rounds:
     """Serve all revisions and measure them."""
     requests = {
-        way: encode("/v1/inpaint", *BODIES["inpaint"](options.side, save=str(way == "saved").lower())) for way in WAYS
+        mode: encode("/v1/inpaint", *BODIES["inpaint"](options.side, save=str(mode == "saved").lower()))
+        for mode in MODES
     }
     with contextlib.ExitStack() as stack:
         temporary = tempfile.TemporaryDirectory(
@@ -97,7 +98,7 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=512, help="side of the pictures in pixels")
     parser.add_argument("--workers", type=int, default=2, help="front-end processes; 0: one process does everything")
     parser.add_argument("--connections", type=int, default=16, help="number of connections")
-    parser.add_argument("--requests", type=int, default=40, help="requests of each kind in a round")
+    parser.add_argument("--requests", type=int, default=40, help="requests of each mode in a round")
     parser.add_argument("--rounds", type=int, default=40, help="number of rounds")
     parser.add_argument("--folder", type=Path, help="folder for the results; by default the folder for temporary files")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
@@ -108,7 +109,7 @@ def main() -> None:
     print(f"{machine['processor']}, {machine['cores']} cores, load {before} before, {load_average()} after")
     for revision, rounds in found.items():
         low, more, high = differences(rounds)
-        unsaved, saved = (statistics.median(rounds[way]) for way in WAYS)
+        unsaved, saved = (statistics.median(rounds[mode]) for mode in MODES)
         print(f"{revision}: unsaved {unsaved:.2f}, saved {saved:.2f} ms; more: {more:.3f} ({low:.3f} to {high:.3f})")
     if len(found) == 2:
         one, other = (differences(rounds)[1] for rounds in found.values())

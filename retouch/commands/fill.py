@@ -102,14 +102,14 @@ class _Common:
 
     def open(self, task: Task) -> AbstractAsyncContextManager[Filler]:
         """Open the filler that makes the pictures: a server, or this process."""
-        here = {name: value for name in ("models_dir", "engine") if (value := getattr(self, name)) is not None}
+        local_flags = {name: value for name in ("models_dir", "engine") if (value := getattr(self, name)) is not None}
         if self.url is None:
             if self.retries is not None:
                 raise typer.BadParameter("--retries is for requests to a server: add --url, or leave it out")
             from retouch.filling.embedded import open_embedded_filler  # noqa: PLC0415 -- loads numpy and the engines
 
-            return open_embedded_filler(here, task, self.model, timeout_s=self.timeout)
-        if here:
+            return open_embedded_filler(local_flags, task, self.model, timeout_s=self.timeout)
+        if local_flags:
             raise typer.BadParameter("a server has its own models: leave out --models-dir and --engine")
         from retouch.filling.server import open_server_filler  # noqa: PLC0415 -- loads httpx
 
@@ -223,7 +223,7 @@ def _fill(task: Task, jobs: list[FillJob], own: Mapping[str, object], common: _C
         return _print_summary([], 0.0, as_json=True) if common.as_json else typer.echo(said)
     begun = time.monotonic()
     finished: list[FillOutcome] = []
-    with _progress_bar(task, len(jobs), shown=not common.as_json, here=common.url is None) as advance:
+    with _progress_bar(task, len(jobs), shown=not common.as_json, in_process=common.url is None) as advance:
 
         def done(outcome: FillOutcome) -> None:
             finished.append(outcome)
@@ -243,7 +243,7 @@ def _fill(task: Task, jobs: list[FillJob], own: Mapping[str, object], common: _C
 
 
 @contextmanager
-def _progress_bar(task: Task, total: int, *, shown: bool, here: bool) -> Iterator[Callable[[FillOutcome], None]]:
+def _progress_bar(task: Task, total: int, *, shown: bool, in_process: bool) -> Iterator[Callable[[FillOutcome], None]]:
     from rich.console import Console  # noqa: PLC0415 -- `retouch serve` runs without it
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn  # noqa: PLC0415
 
@@ -251,7 +251,7 @@ def _progress_bar(task: Task, total: int, *, shown: bool, here: bool) -> Iterato
 
     console = Console(stderr=True)
     if shown and total == 1:
-        with status_line("loading the model" if here else "waiting for the server", console):
+        with status_line("loading the model" if in_process else "waiting for the server", console):
             yield lambda _: None
         return
     columns = (*Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn())

@@ -65,7 +65,9 @@ def make_serve_command() -> Callable[..., None]:
         from service.compat.assembly import foreign_apis, grpc_server_opener  # noqa: PLC0415 -- loads the engines and FastAPI
         from service.web.server import run  # noqa: PLC0415 -- as above
 
-        raise typer.Exit(run(settings, apis=foreign_apis(settings.api_names), beside=grpc_server_opener(settings)))
+        raise typer.Exit(
+            run(settings, apis=foreign_apis(settings.api_names), extra_server=grpc_server_opener(settings))
+        )
 
     parameters = [
         _make_parameter("config", _Config, None),

@@ -42,7 +42,7 @@ class ReportedServers:
             return list(self._seen)
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every server has had time to report since the registrar started."""
         return self._clock() - self._began >= _REPORT_VALID_S
 
@@ -93,7 +93,7 @@ class Registrar:
             if address:
                 self._table.place(slot, address)
                 _log.info("replica added", address=address, slot=slot)
-            elif self._reported.complete:
+            elif self._reported.is_complete:
                 self._table.clear(slot)
                 _log.info("replica removed", address=slots[slot].address, slot=slot)
         if len(wanted) > len(slots):

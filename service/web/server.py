@@ -49,7 +49,7 @@ def run(
     open_backend: OpenBackend = open_local_backend,
     listener: socket.socket | None = None,
     apis: Sequence[ForeignApi] = (),
-    beside: OpenExtraServer | None = None,
+    extra_server: OpenExtraServer | None = None,
     end_requests: EndRequests | None = None,
 ) -> int:
     """Serve until SIGTERM, SIGINT, SIGHUP or the loss of the device.
@@ -59,7 +59,7 @@ def run(
         open_backend: opens the backend; by default one in this process.
         listener: a bound socket; by default one is made for the settings' address.
         apis: foreign APIs to serve beside the server's own.
-        beside: opens a server of another protocol beside this one.
+        extra_server: opens a server of another protocol beside this one.
         end_requests: counts the requests to end; by default a new `EndRequests`.
 
     Returns:
@@ -73,7 +73,7 @@ def run(
         check_ports(settings)
     run_preflight(settings)
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    server = DrainingServer(settings, open_backend, apis, beside=beside, end_requests=end_requests)
+    server = DrainingServer(settings, open_backend, apis, extra_server=extra_server, end_requests=end_requests)
     server.limit_end = end_within
     server.run(None if listener is None else [listener])
     service = server.app.service
@@ -97,16 +97,16 @@ class DrainingServer(uvicorn.Server):
         open_backend: OpenBackend = open_local_backend,
         apis: Sequence[ForeignApi] = (),
         limits: ConnectionLimits = _CONNECTION_LIMITS,
-        beside: OpenExtraServer | None = None,
+        extra_server: OpenExtraServer | None = None,
         end_requests: EndRequests | None = None,
     ) -> None:
-        self.app = App(settings, open_backend, version("retouch"), apis, opened=self._serve_beside)
+        self.app = App(settings, open_backend, version("retouch"), apis, opened=self._serve_extra_server)
         self._settings = settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signalled = False
         self._end_requests = end_requests or EndRequests()
         self._cut_at_s: float | None = None
-        self._open_beside, self._beside = beside, AsyncExitStack()
+        self._open_extra_server, self._extra_servers = extra_server, AsyncExitStack()
         self.limit_end: Callable[[float], None] | None = None
         """Called once with the time limit of the end in seconds; None: no limit."""
         self.failed = False
@@ -189,27 +189,27 @@ class DrainingServer(uvicorn.Server):
             await super().startup(sockets)
         finally:
             if not self.started:  # the address is not available: uvicorn ends the process
-                await self._beside.aclose()
+                await self._extra_servers.aclose()
         service = self.app.service
         if service is not None and not self.failed:
             host, port = self._settings.host, self.servers[0].sockets[0].getsockname()[1]
             url = f"http://{with_port(host, port)}"
-            grpc = {"grpc": with_port(host, self._settings.grpc_port)} if self._open_beside is not None else {}
+            grpc = {"grpc": with_port(host, self._settings.grpc_port)} if self._open_extra_server is not None else {}
             log.info("serving", url=url, docs=f"{url}/docs", **grpc)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the servers beside this one, then this one."""
         self._limit_the_end(self._settings.drain_timeout_s + END_WITHIN_S)
-        await self._beside.aclose()
+        await self._extra_servers.aclose()
         await super().shutdown(sockets)
 
-    async def _serve_beside(self, service: Service) -> None:
+    async def _serve_extra_server(self, service: Service) -> None:
         """Open the other servers and the metrics port before HTTP listens, so that all answer once /readyz is ready."""
         self._serve_metrics(service.metrics)
-        if self.failed or self._open_beside is None:
+        if self.failed or self._open_extra_server is None:
             return
         try:
-            await self._beside.enter_async_context(self._open_beside(service))
+            await self._extra_servers.enter_async_context(self._open_extra_server(service))
         except SettingsInvalid as error:
             log.error("port not available", reason=str(error))  # noqa: TRY400 -- the reason is enough
             self.should_exit = self.failed = True

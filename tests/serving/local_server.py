@@ -104,7 +104,7 @@ def serving(
 
     opened, apis = partial(open_local_backend, open_model=open_model), foreign_apis(chosen.api_names)
     further = {"limits": limits} if limits else {}
-    server = DrainingServer(chosen, opened, apis, beside=grpc_server_opener(chosen), **further)
+    server = DrainingServer(chosen, opened, apis, extra_server=grpc_server_opener(chosen), **further)
     thread = threading.Thread(target=server.run, name="server")
     thread.start()
     try:

@@ -31,7 +31,7 @@ class EngineLoad:
         self.row.load -= 1
         self.row.flows.add(flow, -1)
 
-    def learn(self, done: ComputedSample) -> None:
+    def record(self, done: ComputedSample) -> None:
         """Update the time per sample from a computed sample."""
         self.rate.add_measurement([(done.batch_size, done.device_s)], None)
         self.row.sample_s = self.rate.sample_s

@@ -98,7 +98,7 @@ class Session:
             self.channel.send(encode_error(number, error))
         else:
             done, into = reply.result(), entry.sample.into
-            self.load.learn(done)
+            self.load.record(done)
             if into is not None and done.tile is not into:  # the device has written the tile elsewhere
                 np.copyto(into, done.tile)
             self.channel.send(Done(number, done.batch_size, done.queue_s, done.infer_s, done.device_s, done.batch))

@@ -35,9 +35,9 @@ def settings_of(models_dir: Path, folder: Path) -> Settings:
 
 @contextmanager
 def in_a_thread(
-    settings: Settings, beside: OpenExtraServer, end_requests: EndRequests | None = None
+    settings: Settings, extra_server: OpenExtraServer, end_requests: EndRequests | None = None
 ) -> Iterator[tuple[DrainingServer, threading.Thread]]:
-    server = DrainingServer(settings, beside=beside, end_requests=end_requests)
+    server = DrainingServer(settings, extra_server=extra_server, end_requests=end_requests)
 
     def run() -> None:
         try:

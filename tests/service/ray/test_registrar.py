@@ -33,9 +33,9 @@ def test_what_is_reported_is_complete_when_every_server_had_the_time_to_report()
     clock = Clock(0.0)
     reported = ReportedServers(clock)
     clock.now = 4.9
-    assert not reported.complete
+    assert not reported.is_complete
     clock.now = 5.0
-    assert reported.complete
+    assert reported.is_complete
 
 
 def addresses(table: ProxyTable) -> set[str]:
