@@ -35,7 +35,7 @@ def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(tmp_path:
         key_headers(environ={"RETOUCH_API_KEY": key})
     assert key not in str(refused.value)
     (tmp_path / "key").write_bytes(key.encode("utf-8", "replace") + b"\x00")
-    with pytest.raises(KeyUnusable, match="RETOUCH_API_KEY_FILE holds"):
+    with pytest.raises(KeyUnusable, match="RETOUCH_API_KEY_FILE contains"):
         key_headers(environ={"RETOUCH_API_KEY_FILE": str(tmp_path / "key")})
 
 
