@@ -21,7 +21,7 @@ class PDGANPhase(PhaseConfig):
     hole: float = Field(6.0, ge=0, description="prior: mean |difference| inside the hole, [-1, 1] scale")
     valid: float = Field(1.0, ge=0, description="prior: mean |difference| outside")
     perceptual: float = Field(0.0, ge=0, description="both: mean |difference| of VGG16's features; public code 10")
-    adversarial: float = Field(1.0, gt=0, description="diverse: hinge loss on what the discriminators say")
+    adversarial: float = Field(1.0, gt=0, description="diverse: hinge loss of the discriminators")
     matching: float = Field(10.0, ge=0, description="diverse: mean |difference| of the discriminators' features")
     diversity: float = Field(1.0, ge=0, description="diverse: one over the difference of two fills of a hole")
     total_variation: float = Field(0.1, ge=0, description="diverse: mean |difference| of neighbours in the hole")

@@ -16,7 +16,7 @@ class PGNPhase(PhaseConfig):
     l1: float = Field(1.0, ge=0, description="mean |difference| of the whole picture, [0, 1] scale")
     l2: float = Field(0.0, ge=0, description="mean squared difference, which the public script of two stages has")
     total_variation: float = Field(1.0, ge=0, description="mean squared difference of neighbours")
-    adversarial: float = Field(0.001, ge=0, description="what the discriminators say; 0: none is trained")
+    adversarial: float = Field(0.001, ge=0, description="loss of the discriminators; 0: none is trained")
 
 
 class PGNConfig(FitConfig):

@@ -40,7 +40,7 @@ class Quality:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenLayers:
     """The INT8 graph, the layers by their own noise (most first), and the names of those in higher precision."""
 
     model: onnx.ModelProto
@@ -79,7 +79,7 @@ def choose_layers(
     scratch: Path,
     bars: tuple[float, float],
     notify: Callable[[str], None],
-) -> Chosen:
+) -> ChosenLayers:
     """Quantise the graph; keep as few multiplications as the bars allow in higher precision.
 
     Layers are kept in the order of their noise per multiplication; how many is found by bisection. A layer's noise is
@@ -118,7 +118,7 @@ def choose_layers(
     if kept is None:
         raise QuantisationRefused(refusal("no layer can be quantised within the bars", by_noise))
     names = tuple(layer.name for layer in order[:kept])
-    return Chosen(to_int8(model, {layer.name: scales[layer.name] for layer in order[kept:]}), by_noise, names)
+    return ChosenLayers(to_int8(model, {layer.name: scales[layer.name] for layer in order[kept:]}), by_noise, names)
 
 
 def fewest(limit: int, enough: Callable[[int], bool]) -> int | None:

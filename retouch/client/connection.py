@@ -14,7 +14,7 @@ import httpx
 from retouch.client.address import for_messages, validated_url
 from retouch.client.api_key import key_headers
 from retouch.client.calls import Call
-from retouch.client.exchanges import Exchanges, Lost
+from retouch.client.exchanges import Exchanges, LostReply
 from retouch.client.retrying import RetryPolicy
 
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -68,7 +68,7 @@ def new_key() -> str:
     return uuid.uuid4().hex
 
 
-def lost(error: httpx.RequestError) -> Lost:
-    """Return the `Lost` for an error of httpx; a timeout of the connection, unlike one of the reply, may be retried."""
+def lost(error: httpx.RequestError) -> LostReply:
+    """Convert an error of httpx; a timeout of the connection, unlike one of the reply, may be retried."""
     timed_out = isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout)
-    return Lost(error, timed_out)
+    return LostReply(error, timed_out)

@@ -1,7 +1,7 @@
 """Exchanges with the server: what to send next, how long to pause, what to return or raise.
 
-An exchange is a generator. It yields a `Call` to be sent or a `Pause` to be slept, is sent the reply (or `Lost`), and
-returns its result. It does no I/O itself, so the two clients differ only in how they send and sleep.
+An exchange is a generator. It yields a `Call` to be sent or a `Pause` to be slept, is sent the reply (or `LostReply`),
+and returns its result. It does no I/O itself, so the two clients differ only in how they send and sleep.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostReply:
     """No reply came: the connection was refused, cut off or timed out.
 
     timed_out: the caller's time for a reply is used up, so none is left for another try.
@@ -60,7 +60,7 @@ class Lost:
     timed_out: bool
 
 
-Answer = httpx.Response | Lost | None
+Answer = httpx.Response | LostReply | None
 Exchange = Generator[Call | Pause, Answer, T]
 
 
@@ -112,7 +112,7 @@ class Exchanges:
             if late and not unlimited:
                 raise OutOfTime from self._error(answer, tries)
             if late or pause_s is None:
-                raise self._error(answer, tries) from (answer.error if isinstance(answer, Lost) else None)
+                raise self._error(answer, tries) from (answer.error if isinstance(answer, LostReply) else None)
             yield Pause(pause_s)
 
     def result(self, call: Call) -> Exchange[Result]:
@@ -201,15 +201,15 @@ class Exchanges:
         if isinstance(answer, httpx.Response):
             over = answer.status_code == httpx.codes.GATEWAY_TIMEOUT and call.has_deadline
             return None if over else self.retry.pause_after_refusal(answer, tries, self.draw())
-        if isinstance(answer, Lost) and (answer.timed_out or not call.repeatable):
+        if isinstance(answer, LostReply) and (answer.timed_out or not call.repeatable):
             return None
         return self.retry.pause_after_silence(tries, self.draw())
 
     def _error(self, answer: Answer, tries: int) -> Exception:
         if isinstance(answer, httpx.Response):
             return refusal(answer, tries)
-        if isinstance(answer, Lost) and answer.timed_out:
+        if isinstance(answer, LostReply) and answer.timed_out:
             return NoReply(f"{self.url} did not answer in time; raise the timeout (timeout_s, --timeout)")
-        cause = answer.error if isinstance(answer, Lost) else None
+        cause = answer.error if isinstance(answer, LostReply) else None
         why = str(cause) or type(cause).__name__  # many errors of httpx have no text
         return NoReply(f"{self.url} cannot be reached ({why}); is `retouch serve` running there?")

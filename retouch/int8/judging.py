@@ -23,7 +23,7 @@ _AMPLIFIED = 8
 _MAX_ROWS = 12
 
 
-class Judged(NamedTuple):
+class JudgedCase(NamedTuple):
     """One picture of the gate: PSNR in its hole against FP32 in dB, and both LPIPS distances to the truth."""
 
     psnr_db: float
@@ -60,7 +60,7 @@ def judge(
     notify: Callable[[str], None],
 ) -> QuantisationFigures:
     """Fill every case with both engines and return the figures that compare the second with the first."""
-    rows: list[Judged] = []
+    rows: list[JudgedCase] = []
     for case in cases:
         notify(f"gate, picture {len(rows) + 1}")
         tiles = plan_crops(case.hole, engine.manifest.size, "auto")
@@ -69,7 +69,7 @@ def judge(
         )
         sheet.add(case, wanted, found)
         psnr = hole_psnr_db(_unit(found), _unit(wanted), np.float32(case.hole[..., None]))
-        rows.append(Judged(psnr, lpips.distance(found, case.truth), lpips.distance(wanted, case.truth)))
+        rows.append(JudgedCase(psnr, lpips.distance(found, case.truth), lpips.distance(wanted, case.truth)))
     return QuantisationFigures(
         pictures=len(rows),
         engine=f"{engine.name} {engine.precision}",

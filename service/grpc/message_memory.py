@@ -66,7 +66,7 @@ class MessageMemory:
     def _require_replies_read(self, client: str) -> None:
         if self._unread[client] > self._max_unread / 2 or self._unread.total() > self._max_unread:
             raise Overloaded(
-                f"replies that were not read take {self._unread.total() / 2**20:.0f} MiB; read them first",
+                f"unread replies take {self._unread.total() / 2**20:.0f} MiB; read them first",
                 retry_after_s=_RETRY_S,
             )
 

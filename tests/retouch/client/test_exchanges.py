@@ -10,7 +10,7 @@ import pytest
 
 from retouch.client.calls import Call
 from retouch.client.errors import DeadlineExceeded, Gone, JobUnfinished, NoReply, NotFound, Refused
-from retouch.client.exchanges import Answer, Exchange, Exchanges, Lost, Pause
+from retouch.client.exchanges import Answer, Exchange, Exchanges, LostReply, Pause
 from retouch.client.retrying import RetryPolicy
 
 JOB, RESULT = "1" * 32, "2" * 32
@@ -50,8 +50,8 @@ def job(status: str, **fields: object) -> httpx.Response:
     return json({**base, **fields})
 
 
-def lost(*, timed_out: bool = False) -> Lost:
-    return Lost(httpx.ReadError("cut"), timed_out)
+def lost(*, timed_out: bool = False) -> LostReply:
+    return LostReply(httpx.ReadError("cut"), timed_out)
 
 
 SIDECAR = {
@@ -235,7 +235,7 @@ def gone() -> httpx.Response:
 
 def test_an_error_of_the_network_without_a_text_has_a_name() -> None:
     with pytest.raises(NoReply, match=r"cannot be reached \(ConnectTimeout\)"):
-        driven(exchanges().models(), *[Lost(httpx.ConnectTimeout(""), timed_out=False)] * 3)
+        driven(exchanges().models(), *[LostReply(httpx.ConnectTimeout(""), timed_out=False)] * 3)
 
 
 def test_a_deletion_whose_reply_was_lost_has_done_its_work() -> None:

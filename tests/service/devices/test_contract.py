@@ -104,7 +104,7 @@ def test_engines_with_lanes_share_one_device_beside_those_that_have_all_of_it(
     device.close()
 
 
-class Beside:
+class SharedDevice:
     """A worker with two open engines: one with lanes, and one on a GPU."""
 
     def __init__(self, manifest: Manifest) -> None:
@@ -137,8 +137,8 @@ class Beside:
 
 
 @pytest.fixture
-def beside(manifest: Manifest) -> Iterator[Beside]:
-    made = Beside(manifest)
+def shared_device(manifest: Manifest) -> Iterator[SharedDevice]:
+    made = SharedDevice(manifest)
     made.worker.start()
     yield made
     made.batcher.close()
@@ -147,33 +147,33 @@ def beside(manifest: Manifest) -> Iterator[Beside]:
 
 @pytest.mark.parametrize("on_lanes", [1, 2, 5])
 async def test_a_gpu_is_not_kept_waiting_by_what_the_cpu_computes(
-    beside: Beside, samples: list[Sample], on_lanes: int
+    shared_device: SharedDevice, samples: list[Sample], on_lanes: int
 ) -> None:
-    await beside.open(samples[0])
-    slow = [beside.submit(beside.lanes, samples[0]) for _ in range(on_lanes)]
-    await until(lambda: len(beside.lanes.begun) == min(on_lanes, 2))
+    await shared_device.open(samples[0])
+    slow = [shared_device.submit(shared_device.lanes, samples[0]) for _ in range(on_lanes)]
+    await until(lambda: len(shared_device.lanes.begun) == min(on_lanes, 2))
     for _ in range(8):  # more than the device has slots
-        await asyncio.wait_for(beside.submit(beside.gpu, samples[0]), 5)
+        await asyncio.wait_for(shared_device.submit(shared_device.gpu, samples[0]), 5)
     assert not any(task.done() for task in slow)
     while not all(task.done() for task in slow):
-        for lane in sorted(beside.lanes.begun.keys() - beside.lanes.finished.keys()):
-            await asyncio.to_thread(beside.lanes.compute, lane)
+        for lane in sorted(shared_device.lanes.begun.keys() - shared_device.lanes.finished.keys()):
+            await asyncio.to_thread(shared_device.lanes.compute, lane)
         await asyncio.sleep(0.001)
 
 
 def test_devices_of_a_gpu_and_the_cpu_have_their_depths_side_by_side_and_two_of_one_gpu_share_theirs(
-    beside: Beside, samples: list[Sample], manifest: Manifest
+    shared_device: SharedDevice, samples: list[Sample], manifest: Manifest
 ) -> None:
     class AnotherEngine(FakeStreamEngine):
         """A second class of engines for the same GPU."""
 
-    another = AnotherEngine(manifest, beside.cuda, BatchShape(8, 64, 64))
+    another = AnotherEngine(manifest, shared_device.cuda, BatchShape(8, 64, 64))
     depths = []
-    for engine in (beside.gpu, another, beside.lanes):
-        beside.device.launch(engine, samples)
-        depths.append(beside.device.depth)
+    for engine in (shared_device.gpu, another, shared_device.lanes):
+        shared_device.device.launch(engine, samples)
+        depths.append(shared_device.device.depth)
     assert depths == [3, 3, 6]
-    beside.lanes.compute(0)
+    shared_device.lanes.compute(0)
 
 
 def no_streams(_engine: Engine) -> Device | None:

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("keys")]
 SCOPES = ["inference", "results:read", "results:delete"]
 
 
-class Told:
+class Deletions:
     """Clients' record of the server's answers: addresses and contents of results, and which are deleted."""
 
     def __init__(self) -> None:
@@ -71,31 +71,31 @@ async def test_what_was_deleted_stays_deleted_when_every_process_is_killed(
     key = add_key(tmp_path / "keys.json", scopes=SCOPES)
     stranger = add_key(tmp_path / "keys.json", scopes=SCOPES)
     remote = {"results_url": "s3://results/shop", "s3_endpoint": f"http://127.0.0.1:{bucket.port}"} if bucket else {}
-    told = Told()
+    deletions = Deletions()
     settings = {"workers": 2, "keys_file": tmp_path / "keys.json", "upload_timeout_s": 2, **remote}
     with ServedProcess(tmp_path, **settings) as served:
         async with httpx.AsyncClient(base_url=served.url, timeout=60, headers={"X-API-Key": key}) as http:
-            clients = [asyncio.create_task(told.client(http, files)) for _ in range(4)]
-            await until(lambda: len(told.deleted) >= 20 or any(client.done() for client in clients), 120)
+            clients = [asyncio.create_task(deletions.client(http, files)) for _ in range(4)]
+            await until(lambda: len(deletions.deleted) >= 20 or any(client.done() for client in clients), 120)
             kill_all(served.process.pid)
             served.process.wait()
             await asyncio.gather(*clients)
         served.start()
         with httpx.Client(base_url=served.url, timeout=60) as http:
-            for location, body in told.kept.items():
+            for location, body in deletions.kept.items():
                 reply = http.get(location, headers={"X-API-Key": key})
                 assert (reply.status_code, reply.content == body) == (200, True), location
-            for location in told.deleted:
+            for location in deletions.deleted:
                 assert http.get(location, headers={"X-API-Key": key}).status_code == 410, location
                 assert http.get(location, headers={"X-API-Key": stranger}).status_code == 404, location
                 assert http.delete(location, headers={"X-API-Key": stranger}).status_code == 404, location
-            for location, body in told.unsure.items():
+            for location, body in deletions.unsure.items():
                 reply = http.get(location, headers={"X-API-Key": key})
                 assert reply.status_code == 410 or (reply.status_code, reply.content) == (200, body), location
-            gone = [location.rpartition("/")[2] for location in told.deleted]
+            gone = [location.rpartition("/")[2] for location in deletions.deleted]
             folders = [tmp_path / "results", *([bucket.folder] if bucket else [])]
             wait_until(lambda: not any(holding(folder, one) for folder in folders for one in gone))
             listed = http.get("/v1/results?limit=100", headers={"X-API-Key": key}).json()["results"]
-            assert not {one["url"] for one in listed} & set(told.deleted)
+            assert not {one["url"] for one in listed} & set(deletions.deleted)
             assert http.get("/v1/results", headers={"X-API-Key": stranger}).json()["results"] == []
         assert served.terminate() == 0
