@@ -21,7 +21,7 @@ from export.archives.zip_entries import ZipEntries, open_zip
 from export.errors import CheckpointRefused
 
 SAVE_WEIGHTS = "save the generator's state_dict() alone with torch.save and export that"
-"""What to do about a file whose weights cannot be read safely."""
+"""Advice about a file whose weights cannot be read safely."""
 
 _TAR_BLOCK = 512
 """Bytes of a tar archive's first header, which has `ustar` at byte 257."""

@@ -12,7 +12,7 @@ from export.generators.family import State
 
 _PREFIXES = ("module.", "_orig_mod.")
 _WRAPPED = re.compile(r"(?:_orig_mod|_forward_module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
-"""What torch.compile, Lightning's Fabric, FSDP and checkpointing put into the keys of a module that they wrap."""
+"""Names that torch.compile, Lightning's Fabric, FSDP and checkpointing put into the keys of a module they wrap."""
 _NET_PREFIX = re.compile(
     r"_?(?:net_?)?(?:g|gen|generator)(?:_\w+|[ab](?:2[ab]|to[ab])?|\d+)?|\w*generator\w*|\w*netg(?:_\w+)?"
     r"|ema\w*|\w+_ema|_?model|_?net|network|inpaint\w*",

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from export.checkpoint import read_checkpoint
 from export.errors import CheckpointRefused
 from export.generators.family import State
-from tests.export.generators.tiny_nets import TINY, made, outputs, reread
+from tests.export.states.tiny_nets import TINY, made, outputs, reread
 
 DISCRIMINATOR = {"main.0.weight": torch.rand(4, 3, 4, 4), "head.bias": torch.rand(3)}
 

@@ -14,7 +14,7 @@ from export.generators.family import State
 from export.recognition import notes_on_files, recognise
 from export.states.averages import completed, named_averages
 from export.states.finding import StateDict, UnnamedTensors
-from tests.export.generators.tiny_nets import TINY, made, outputs, reread
+from tests.export.states.tiny_nets import TINY, made, outputs, reread
 
 
 def _averaged(net: nn.Module) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from export.generators import FAMILIES
 from export.recognition import recognise
 from export.states.finding import StateDict
 from export.states.folding import as_hooks, folded
-from tests.export.generators.tiny_nets import TINY, made, outputs, reread
+from tests.export.states.tiny_nets import TINY, made, outputs, reread
 
 Layer = nn.Conv2d | nn.ConvTranspose2d | nn.Linear
 

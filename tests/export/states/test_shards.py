@@ -15,7 +15,7 @@ from export.errors import CheckpointRefused, LayoutMismatch
 from export.generators.family import State
 from export.recognition import notes_on_files, recognise
 from export.states.shards import files_of_nets
-from tests.export.generators.tiny_nets import TINY, made, outputs, reread
+from tests.export.states.tiny_nets import TINY, made, outputs, reread
 
 SAVE: dict[str, Callable[[State, Path], None]] = {".safetensors": save_file, ".bin": torch.save}
 
