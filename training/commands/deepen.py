@@ -11,12 +11,19 @@ from training.commands.flags import Overrides
 
 
 def deepen(
-    config: Annotated[Path, typer.Argument(help="TOML file of the run of the deeper net, as for fit")],
-    weights: Annotated[Path, typer.Argument(help="generator.pth of a FillNet of the same widths with fewer layers")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="file to write, for the option `initial`")],
+    config: Annotated[Path, typer.Argument(help="TOML file of the run of the deeper net, as for fit.")],
+    weights: Annotated[Path, typer.Argument(help="generator.pth of a FillNet of the same widths with fewer layers.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write, for the option `initial` of the run.")],
     override: Overrides = None,
 ) -> None:
-    """Write weights for the config's net with which it fills nearly as the given one does; added layers learn."""
+    """Write weights with which a deeper FillNet starts as a shallower one.
+
+    The deeper net fills nearly as the shallower one at first: its additional
+    layers start with small random weights.
+
+    Example: python -m training deepen training/configs/fill-large.toml
+    generator.pth -o deep.pth
+    """
     from training.config import load_config  # noqa: PLC0415 -- loads torch
     from training.fill_config import FillConfig  # noqa: PLC0415
     from training.loop.checkpoints import save_generator  # noqa: PLC0415

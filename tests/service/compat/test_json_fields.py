@@ -82,7 +82,7 @@ def test_a_text_that_was_cut_within_a_character_is_named(body: str, place: str) 
 
 @pytest.mark.parametrize("end", ["", "[" * 100_000, ' "b": '], ids=["cut off", "deep", "no comma"])
 def test_a_body_that_is_malformed_in_another_way_too_is_refused_as_such(end: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"^the body is no JSON object: "):
+    with pytest.raises(InvalidRequest, match=r"^the body is not a JSON object: "):
         parse_fields(f'{{"a": "{CUT_EMOJI}"{end}'.encode())
 
 

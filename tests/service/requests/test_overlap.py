@@ -84,7 +84,7 @@ async def test_when_the_engine_dies_every_batch_in_flight_is_answered_and_the_en
     assert bench.device.closed.is_set()
     assert bench.supervisor.check()
     for task in tasks[:2]:
-        with pytest.raises(NotReady, match="dead") as lost:
+        with pytest.raises(NotReady, match="died") as lost:
             await task
         assert lost.value.code == "worker_lost"
     assert [entry.model.engine for entry in bench.reloaded] == [bench.model.engine]
