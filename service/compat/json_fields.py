@@ -34,6 +34,8 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _LONE = re.compile("[\ud800-\udfff]")
 _ASCII = bytes(range(128)) + b"?" * 128
 """Table that makes any UTF-8 ASCII, so that the text of a body takes one byte for each of its bytes."""
+_MAX_PATH_LENGTH = 80
+"""Length to which the path of a value is cut at each step, as long names would be copied for every value in them."""
 _BLOCK_BYTES = 1 << 16
 """Bytes of a text that are copied at a time to check their characters."""
 
@@ -167,16 +169,16 @@ def _place_of_lone_surrogate(body: bytes | bytearray) -> str | None:
 
 def _lone_surrogate_in(value: object, path: str) -> str | None:
     if isinstance(value, str):
-        return f"`{path[-80:]}`" if not value.isascii() and _LONE.search(value) else None
+        return f"`{path}`" if not value.isascii() and _LONE.search(value) else None
     if isinstance(value, dict):
         if any(_LONE.search(name) for name in value):
-            return f"the name of a field in `{path[-80:]}`" if path else "the name of a field"
-        each = ((one, f"{path}.{name}" if path else name) for name, one in value.items())
+            return f"the name of a field in `{path}`" if path else "the name of a field"
+        members = ((one, f"{path}.{name[-_MAX_PATH_LENGTH:]}" if path else name) for name, one in value.items())
     elif isinstance(value, list):
-        each = ((one, f"{path}[{index}]") for index, one in enumerate(value))
+        members = ((one, f"{path}[{index}]") for index, one in enumerate(value))
     else:
         return None
-    return next((found for one, place in each if (found := _lone_surrogate_in(one, place))), None)
+    return next((found for one, at in members if (found := _lone_surrogate_in(one, at[-_MAX_PATH_LENGTH:]))), None)
 
 
 def _converted(raw: msgspec.Raw, kind: type[T], name: str) -> T:

@@ -80,6 +80,17 @@ def test_a_text_that_was_cut_within_a_character_is_named(body: str, place: str) 
         parse_fields(body.encode())
 
 
+def test_long_names_above_a_cut_text_are_not_copied_for_every_value_below_them() -> None:
+    depth, name = 100, "A" * 10_000
+    body = (f'{{"{name}":' * depth + rf'{{"prompt": "{CUT_EMOJI}"}}' + "}" * depth).encode()
+    tracemalloc.start()
+    with pytest.raises(InvalidRequest, match=r"^`A+\.prompt` has half of a surrogate pair"):
+        parse_fields(body)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * len(body)
+
+
 @pytest.mark.parametrize("end", ["", "[" * 100_000, ' "b": '], ids=["cut off", "deep", "no comma"])
 def test_a_body_that_is_malformed_in_another_way_too_is_refused_as_such(end: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^the body is not a JSON object: "):
