@@ -158,13 +158,13 @@ PROBLEMS = {
 DETAILS = {
     "sizes_differ": "the image is 256×341 and the mask 256×256; send equal sizes, or mask_resize=nearest",
     "no_key": "send a key: Authorization: Bearer KEY, or X-API-Key: KEY",
-    "forbidden": "this key has no scope 'results:read'; ask for one that has",
-    "link_expired": "the link has expired; ask for the result by its id, with a key",
+    "forbidden": "this key lacks the scope 'results:read'; use a key that has it",
+    "link_expired": "the link has expired; fetch the result by its id, with an API key",
     "not_found": "no such path; GET /docs lists them",
     "model_not_found": "no model 'x'; GET /v1/models lists them",
     "method_not_allowed": "the path exists, but not for this method; GET /docs lists them",
     "upload_timeout": "the body did not arrive within 30 s; send it faster",
-    "idempotency_in_progress": "an earlier request with this Idempotency-Key is still being answered; try again",
+    "idempotency_in_progress": "an earlier request with this Idempotency-Key is in progress; try again later",
     "result_deleted": "result 663d946ba2b446b6b2c72730a3984034 was deleted",
     "too_many_pixels": (
         "`image`: the picture is 12000×9000, 108,000,000 pixels; the limit is 50,000,000; send a smaller one"
@@ -175,9 +175,9 @@ DETAILS = {
         "this server is not known as 'images.example'; call it by its address, or start it with --public-host NAME"
     ),
     "invalid_option": "mask_mode: Input should be 'white', 'black' or 'alpha'",
-    "rate_limited": "over this key's rate of 5 a second; wait as long as Retry-After says",
-    "internal": "the server failed for a reason of its own; the log has the details",
-    "overloaded": "the server is full; try again in 2 s",
-    "deadline_exceeded": "the deadline passed before the answer was ready; allow more",
+    "rate_limited": "this key's limit of 5 requests a second is exceeded; wait for Retry-After",
+    "internal": "internal server error; the server's log has the details",
+    "overloaded": "the server is full; retry in 2 s with this request's X-Request-ID",
+    "deadline_exceeded": "the deadline passed before the answer was ready; allow more time",
 }
-"""Examples of `detail`, by the `code` of the problem; at least one for each status."""
+"""Examples of `detail`, by the `code` of the problem; at least one for each status. The errors have these messages."""
