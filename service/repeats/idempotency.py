@@ -30,7 +30,7 @@ REPLAYED = "idempotency-replayed"
 _KEY = re.compile(r'"[^"\\]{1,255}"|[^"\\\s]{1,255}')
 _MIN_PAUSE_S = 0.01
 _MAX_PAUSE_S = 0.25
-_LONGEST_RELEASE_S = 1.0
+_MAX_RELEASE_S = 1.0
 """Longest time that an error waits until its key is released, in seconds; a ledger that is away may take longer."""
 T = TypeVar("T")
 
@@ -180,11 +180,8 @@ class Idempotency:
     async def _answer_first_request(self, mine: Claim, work: Callable[[], Awaitable[StoredResponse]]) -> StoredResponse:
         try:
             response = await work()
-        except asyncio.CancelledError:
-            self._release_in_background(mine)
-            raise
-        except Exception:  # the client may send a corrected request with this key as soon as it has the error
-            await asyncio.wait({self._release_in_background(mine)}, timeout=_LONGEST_RELEASE_S)
+        except BaseException:  # or at the deadline, which cancels: the client may send a corrected request at once
+            await asyncio.wait({self._release_in_background(mine)}, timeout=_MAX_RELEASE_S)
             raise
         # shielded from the client's disconnection, so that two answers to one key are never stored concurrently
         return await asyncio.shield(self._in_background(self._record(mine, response)))

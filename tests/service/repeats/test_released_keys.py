@@ -51,6 +51,14 @@ async def test_a_failed_request_has_given_its_key_back_before_its_error_is_sent(
                 await one.run_once(NAME, "broken", Work(InvalidImage("not an image")))
             with pytest.raises(InvalidImage):  # a corrected request may use the key
                 await next_one.run_once(NAME, "corrected", Work(InvalidImage("not this one either")))
+            slow = Work(blocked=True)
+            late = asyncio.create_task(one.run_once(NAME, "slow", slow))
+            await slow.begun.wait()
+            late.cancel()  # as at its deadline
+            with pytest.raises(asyncio.CancelledError):
+                await late
+            with pytest.raises(InvalidImage):
+                await next_one.run_once(NAME, "quick", Work(InvalidImage("nor this one")))
 
 
 async def test_an_error_waits_for_its_key_only_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +69,7 @@ async def test_an_error_waits_for_its_key_only_for_a_moment(tmp_path: Path, monk
         return True
 
     monkeypatch.setattr(idempotency_table, "release_unanswered", hanging_release)
-    monkeypatch.setattr(idempotency, "_LONGEST_RELEASE_S", 0.01)
+    monkeypatch.setattr(idempotency, "_MAX_RELEASE_S", 0.01)
     async with process(tmp_path) as one:
         with pytest.raises(InvalidImage):
             await one.run_once(NAME, "a", Work(InvalidImage("not an image")))
