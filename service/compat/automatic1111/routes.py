@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from service.compat.automatic1111.drawn_masks import may_be_drawn, white_where_d
 from service.compat.automatic1111.replies import error_body, idle_progress, img2img_json, models_json
 from service.compat.automatic1111.requests import Img2ImgRequest, parse_img2img
 from service.compat.json_fields import off_loop, read_json
-from service.core.errors import about_file
+from service.core.errors import InvalidImage, TooLarge, UnsupportedType
 from service.core.order import Order
 from service.imaging.files.decode_cost import decoded_bytes
 from service.imaging.files.header import read_header
@@ -100,15 +101,21 @@ async def _respond(intake: HttpIntake, asked: Img2ImgRequest) -> Response:
 
 
 async def _with_white_mask(intake: HttpIntake, order: Order) -> Order:
-    """Return the order with a mask that is white where it was drawn on a transparent ground."""
+    """Return the order with a mask that is white where it was drawn on a transparent ground.
+
+    A mask that cannot be read stays as it is: the pipeline refuses it, and counts the failure for its model.
+    """
     data, max_pixels = order.files["mask"], intake.service.settings.max_pixels
-    header = about_file("mask", partial(read_header, data, max_pixels=max_pixels))
-    if not may_be_drawn(header):
+    try:
+        header = read_header(data, max_pixels=max_pixels)
+        if not may_be_drawn(header):
+            return order
+        intake.count_bytes(2 * decoded_bytes(header, len(data)))
+        whiten = partial(white_where_drawn, data, header, max_pixels)
+        mask = await intake.on_codec_thread(whiten, header.size.height * header.size.width)
+    except (InvalidImage, TooLarge, UnsupportedType):
         return order
-    intake.count_bytes(2 * decoded_bytes(header, len(data)))
-    whiten = partial(about_file, "mask", partial(white_where_drawn, data, header, max_pixels))
-    mask = await intake.on_codec_thread(whiten, header.size.height * header.size.width)
-    return Order(order.task, {**order.files, "mask": mask}, order.options)
+    return replace(order, files={**order.files, "mask": mask})
 
 
 AUTOMATIC1111 = ForeignApi(

@@ -77,6 +77,26 @@ def test_a_drawn_mask_that_is_cut_off_is_refused_by_its_name(client: httpx.Clien
     assert refused.json()["detail"].startswith("`mask`: ")
 
 
+@pytest.mark.parametrize("damage", [lambda _: b"no picture", lambda drawn: drawn[: len(drawn) // 2]])
+def test_a_mask_that_cannot_be_read_is_counted_for_the_model(
+    client: httpx.Client, pair: dict[str, str], damage: Callable[[bytes], bytes]
+) -> None:
+    def failures() -> float:
+        lines = client.get("/metrics").text.splitlines()
+        start = "retouch_request_duration_seconds_count"
+        return sum(
+            float(line.rpartition(" ")[2])
+            for line in lines
+            if line.startswith(start) and 'img2img"' in line and 'model="photos/1"' in line and 'code="4' in line
+        )
+
+    before = failures()
+    drawn = saved(np.random.default_rng(0).integers(0, 256, (64, 64, 4), np.uint8), "PNG")
+    refused = img2img(client, {**pair, "mask": base64.b64encode(damage(drawn)).decode()})
+    assert refused.json()["detail"].startswith("`mask`: "), refused.text
+    assert failures() == before + 1
+
+
 @pytest.mark.parametrize("size", [(32, 48), (100, 80)])
 def test_the_results_have_the_size_that_is_asked_for(
     client: httpx.Client, native: Native, pair: dict[str, str], size: tuple[int, int]
