@@ -55,7 +55,7 @@ from service.telemetry.tracing import RequestTracer, open_request_tracer
 
 log = structlog.get_logger(__name__)
 
-_LOOK_EVERY_S = 0.1
+_POLL_INTERVAL_S = 0.1
 
 Run = Callable[[Order, Call], Coroutine[Any, Any, Reply]]
 
@@ -146,7 +146,7 @@ class Service:
                 log.info("ready", models=models, after_s=round(self.outage.usual_s, 1))
             elif was_ready and reasons and not self.admission.draining.is_set():
                 log.warning("not ready", reasons=reasons)
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_POLL_INTERVAL_S)
 
     async def drain_when_device_lost(self) -> None:
         """Wait until this process loses the device; then answer all requests that wait for it with 503 and drain."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _JOBS_PER_BATCH = 2
 """Jobs that a process takes for each row of a batch: one is computed while the other is read, decoded or saved."""
-_UNSAVED_LOOK_S = 0.02
+_UNSAVED_POLL_INTERVAL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def _state_of_hosts(settings: Settings, ledger: Database, store: ResultStore, no
 
     async def promised(result_ids: list[str]) -> None:
         while store.unsaved_among(result_ids):  # noqa: ASYNC110 -- threads save them
-            await asyncio.sleep(_UNSAVED_LOOK_S)
+            await asyncio.sleep(_UNSAVED_POLL_INTERVAL_S)
 
     def find_in_bucket(result_id: str) -> object | None:
         return None if store.index.deleted([result_id]) else store.storage.read_sidecar(result_id)

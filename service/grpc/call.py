@@ -72,7 +72,7 @@ class RemoteCall:
     model: str = ""
 
     async def read(self, max_bytes: int | None = None) -> bytes:
-        """Wait for a place in memory, and read the message.
+        """Wait for a slot in memory, and read the message.
 
         Args:
             max_bytes: the largest message; by default the server's limit of a body, which gRPC itself enforces.

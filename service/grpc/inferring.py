@@ -33,11 +33,11 @@ async def infer(call: RemoteCall) -> Answer:
 
 
 def _arrival(call: RemoteCall) -> Arrival:
-    asked_s = parse_timeout_s(single_value(call.lines, "x-request-timeout-ms"))
+    header_s = parse_timeout_s(single_value(call.lines, "x-request-timeout-ms"))
     return Arrival(
         call.request_id,
         call.client.id,
-        allowed_s(call.context.time_remaining(), asked_s),
+        allowed_s(call.context.time_remaining(), header_s),
         parse_priority(single_value(call.lines, "x-priority")),
         call.traceparent,
         on_model=partial(setattr, call, "model"),

@@ -42,18 +42,18 @@ def address_of(peer: str) -> str:
     return found[1] if found else "unknown"
 
 
-def allowed_s(remaining_s: float | None, asked_s: float | None) -> float | None:
+def allowed_s(remaining_s: float | None, header_s: float | None) -> float | None:
     """Return the seconds that a client allows: the shorter of its grpc-timeout and its X-Request-Timeout-Ms.
 
     Args:
         remaining_s: seconds until its deadline, from grpc-timeout; over a day counts as a day, because gRPC
             clients without a timeout send very long ones. None without one.
-        asked_s: seconds from X-Request-Timeout-Ms; None without that header.
+        header_s: seconds from X-Request-Timeout-Ms; None without that header.
 
     Returns:
         Seconds, or None without a deadline; a very small number if it has passed.
     """
-    named = [asked_s] if asked_s is not None else []
+    limits = [header_s] if header_s is not None else []
     if remaining_s is not None and not math.isnan(remaining_s):
-        named.append(min(max(remaining_s, 1e-6), _MAX_TIMEOUT_S))
-    return min(named, default=None)
+        limits.append(min(max(remaining_s, 1e-6), _MAX_TIMEOUT_S))
+    return min(limits, default=None)

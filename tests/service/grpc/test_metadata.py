@@ -31,7 +31,7 @@ def test_the_address_is_that_of_the_peer(peer: str, address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("remaining_s", "asked_s", "allowed"),
+    ("remaining_s", "header_s", "allowed"),
     [
         (None, None, None),
         (5.0, None, 5.0),
@@ -46,6 +46,6 @@ def test_the_address_is_that_of_the_peer(peer: str, address: str) -> None:
     ],
 )
 def test_the_shorter_deadline_counts_and_none_is_longer_than_a_day(
-    remaining_s: float | None, asked_s: float | None, allowed: float | None
+    remaining_s: float | None, header_s: float | None, allowed: float | None
 ) -> None:
-    assert allowed_s(remaining_s, asked_s) == allowed
+    assert allowed_s(remaining_s, header_s) == allowed
