@@ -14,8 +14,9 @@ from export.errors import CheckpointRefused
 
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{4,6})-of-(?P<count>\d{4,6})(?P<suffix>\.\w+)")
 _INDEX = ".index.json"
-_MOST_SHARDS = 1000
-_MOST_INDEX_BYTES = 64 * 2**20
+_MAX_SHARDS = 1000
+_MAX_INDEX_BYTES = 64 * 2**20
+_MAX_NAME_LENGTH = 255
 _NAMES_SHOWN = 4
 
 
@@ -40,7 +41,7 @@ def _files(path: Path) -> tuple[Path, ...]:
     if path.name.endswith(_INDEX):
         return _present(path, _listed(path))
     shard = _SHARD.fullmatch(path.name)
-    if shard is None or not 0 < (count := int(shard["count"])) <= _MOST_SHARDS:
+    if shard is None or not 0 < (count := int(shard["count"])) <= _MAX_SHARDS:
         return (path,)
     digits = len(shard["number"])
     names = [
@@ -50,7 +51,7 @@ def _files(path: Path) -> tuple[Path, ...]:
 
 
 def _present(path: Path, names: list[str]) -> tuple[Path, ...]:
-    missing = [name for name in names if not (path.parent / name).is_file()]
+    missing = [name for name in names if not _is_file(path.parent / name)]
     if missing:
         more = f" and {len(missing) - _NAMES_SHOWN} more" if len(missing) > _NAMES_SHOWN else ""
         raise CheckpointRefused(
@@ -60,23 +61,36 @@ def _present(path: Path, names: list[str]) -> tuple[Path, ...]:
     return tuple(path.parent / name for name in names)
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # the name is too long, or the folder may not be searched
+        return False
+
+
 def _listed(path: Path) -> list[str]:
     """Return the names of the files in an index, sorted."""
     try:
-        if path.stat().st_size > _MOST_INDEX_BYTES:
-            raise CheckpointRefused(f"{path}: an index of over {_MOST_INDEX_BYTES >> 20} MiB; is it one?")
+        if path.stat().st_size > _MAX_INDEX_BYTES:
+            raise CheckpointRefused(f"{path}: an index of over {_MAX_INDEX_BYTES >> 20} MiB; is it one?")
         content = json.loads(path.read_bytes())
     except OSError as error:
         raise CheckpointRefused(f"{path}: cannot be read ({error.strerror}); is the path right?") from error
     except (ValueError, RecursionError) as error:
         raise CheckpointRefused(f"{path}: not JSON; copy it again") from error
-    places = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(places, dict) or not places:
+    locations = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(locations, dict) or not locations:
         raise CheckpointRefused(f"{path}: an index without a weight_map; give the files of the net instead")
-    names = {name for name in places.values() if isinstance(name, str)}
-    strange = [repr(name) for name in places.values() if not isinstance(name, str) or Path(name).name != name]
-    if strange or len(names) > _MOST_SHARDS:
+    names = {name for name in locations.values() if isinstance(name, str)}
+    strange = [ascii(name)[:_MAX_NAME_LENGTH] for name in locations.values() if not isinstance(name, str) or not _is_name(name)]
+    if strange or len(names) > _MAX_SHARDS:
         raise CheckpointRefused(
             f"{path}: names {strange[0] if strange else len(names)}, and not a few files of its own folder"
         )
     return sorted(names)
+
+
+def _is_name(name: str) -> bool:
+    """Return whether a string can name a file of a folder, and can be printed."""
+    is_short = len(name) <= _MAX_NAME_LENGTH
+    return is_short and name.isprintable() and Path(name).name == name and name not in {"", ".."}

@@ -68,13 +68,18 @@ def test_missing_shards_are_named(make_net, tmp_path):
         b'{"weight_map": {"a": ".."}}',
         b'{"weight_map": {"a": ""}}',
         b'{"weight_map": {"a": 3}}',
+        b'{"weight_map": {"a": "%s"}}' % (b"a" * 300),
+        b'{"weight_map": {"a": "%s"}}' % ("\u00e4".encode() * 200),
+        b'{"weight_map": {"a": "\\ud800.bin"}}',
+        b'{"weight_map": {"a": "a\\u0000.bin"}}',
     ],
 )
 def test_an_index_that_is_none_or_leads_elsewhere_is_refused(content, tmp_path):
     index = tmp_path / "model.safetensors.index.json"
     index.write_bytes(content)
-    with pytest.raises(CheckpointRefused, match=r"index\.json: "):
+    with pytest.raises(CheckpointRefused, match=r"index\.json: ") as refused:
         read_checkpoint(index)
+    assert len(str(refused.value).encode()) < 800, "it can be printed"
 
 
 def test_a_name_that_only_looks_like_a_shards_is_a_file_of_its_own(tmp_path):
