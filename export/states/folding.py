@@ -160,6 +160,8 @@ def _iterated(weight: Tensor, u: Tensor) -> Tensor:
 
 def _fold_weight_norm(parts: Mapping[str, Tensor]) -> Tensor:
     g, v = parts["g"], parts["v"]
+    if g.shape == v.shape:  # each value is an axis of its own; torch reduces over all axes if it is given none
+        return v * (g / v.abs())
     axes = [axis for axis in range(v.ndim) if g.ndim == 0 or g.shape[axis] == 1]
     scaled: Tensor = v * (g / torch.linalg.vector_norm(v, dim=axes, keepdim=g.ndim > 0))
     return scaled

@@ -72,6 +72,19 @@ def test_folded_weights_are_those_of_torchs_modules(kind: str, way: str) -> None
     assert torch.allclose(plain(x), wanted, atol=1e-6)
 
 
+@pytest.mark.parametrize("way", [parametrizations.weight_norm, nn.utils.weight_norm])
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # torch deprecates the hooks of existing files
+def test_the_weight_norm_of_a_vector_has_an_axis_for_each_value(way) -> None:
+    norm = nn.BatchNorm2d(5).eval()
+    nn.init.uniform_(norm.weight, -1, 1)
+    way(norm)
+    x = torch.rand(2, 5, 4, 4)
+    wanted = norm(x)
+    plain = nn.BatchNorm2d(5).eval()
+    plain.load_state_dict(folded(norm.state_dict()))
+    assert torch.allclose(plain(x), wanted, atol=1e-6)
+
+
 @pytest.mark.parametrize("way", ["spectral norm", "weight norm"])
 @pytest.mark.parametrize("name", TINY)
 def test_every_familys_net_comes_back_with_the_output_of_torchs_module(name, way, make_net, tmp_path):
