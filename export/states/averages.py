@@ -7,6 +7,7 @@ state dict of the net itself; where that is not unique, nothing is guessed.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -32,7 +33,7 @@ def _completed(part: StateDict, nets: Sequence[StateDict]) -> StateDict:
     fitting = [(net, named) for net in nets if (named := _named_like(part.state, net.state)) is not None]
     own = [each for each in fitting if (name := each[0].path.rpartition("/")[2]) and name in part.path]
     chosen = own if len(own) == 1 else fitting
-    if len(_apart([net for net, _ in chosen])) != 1:
+    if not _are_one_net([net for net, _ in chosen]):
         return part
     net, named = chosen[0]
     return StateDict(part.path, {**net.state, **named})
@@ -53,7 +54,7 @@ def named_averages(averages: UnnamedTensors, parts: Iterable[StateDict]) -> Stat
     None if no state dict has parameters of their shapes in their order, or several have.
     """
     found = [(part, state) for part in parts if (state := _in_order(averages.tensors, part.state)) is not None]
-    if len(_apart([part for part, _ in found])) != 1:
+    if not _are_one_net([part for part, _ in found]):
         return None
     part, state = found[0]
     return StateDict(averages.path, state, (part,))
@@ -65,12 +66,12 @@ def _in_order(averages: Sequence[Tensor], state: State) -> State | None:
     Constant kernels, which are not trained, may be missing from the list; tied weights are in it once.
     """
     keys = [key for key, tensor in state.items() if tensor.is_floating_point() and not _is_buffer(key, state)]
-    moved = [key for key in keys if state[key].ndim < 2 or not _is_constant(state[key])]
-    if _are_sorted(keys):
+    if len(keys) < len(averages) or _are_sorted(keys):
         return None
+    trained = [key for key in keys if state[key].ndim < 2 or not _is_constant(state[key])]
     wanted = [tensor.shape for tensor in averages]
-    for chosen in (keys, moved):
-        first = {key: _first_tied(key, chosen, state) for key in chosen}
+    for chosen in (keys, trained):
+        first = _first_of_tied(chosen, state)
         names = list(dict.fromkeys(first.values()))
         if [state[key].shape for key in names] == wanted:
             named = dict(zip(names, averages, strict=True))
@@ -78,12 +79,18 @@ def _in_order(averages: Sequence[Tensor], state: State) -> State | None:
     return None
 
 
-def _first_tied(key: str, keys: Sequence[str], state: State) -> str:
-    """Return the first key that has the same trained weight, as where two layers share one; mostly the key itself."""
-    tensor = state[key]
-    if tensor.ndim < 2 or _is_constant(tensor):
-        return key
-    return next(other for other in keys if state[other].shape == tensor.shape and torch.equal(state[other], tensor))
+def _first_of_tied(keys: Sequence[str], state: State) -> dict[str, str]:
+    """Map each key to the first that has the same trained weight, as where two layers share one; mostly to itself."""
+    first: dict[tuple[torch.Size, bytes], str] = {}
+    tied: dict[str, str] = {}
+    for key in keys:
+        tensor = state[key]
+        if tensor.ndim < 2 or _is_constant(tensor):
+            tied[key] = key
+        else:
+            digest = hashlib.blake2b(tensor.numpy().tobytes()).digest()
+            tied[key] = first.setdefault((tensor.shape, digest), key)
+    return tied
 
 
 def _is_constant(tensor: Tensor) -> bool:
@@ -101,11 +108,9 @@ def _are_sorted(keys: Sequence[str]) -> bool:
     return len(keys) > 1 and all(one < other for one, other in pairwise(keys))
 
 
-def _apart(parts: Sequence[StateDict]) -> list[StateDict]:
-    """Return the parts without those that were cut out of another, or that others were cut out of."""
-    apart: list[StateDict] = []
-    for part in parts:
-        tensors = {id(tensor) for tensor in part.state.values()}
-        if not any(id(tensor) in tensors for other in apart for tensor in other.state.values()):
-            apart.append(part)
-    return apart
+def _are_one_net(parts: Sequence[StateDict]) -> bool:
+    """Return whether there are parts, and all share tensors with the first, as those that are cut out of another do."""
+    if not parts:
+        return False
+    first = {id(tensor) for tensor in parts[0].state.values()}
+    return all(any(id(tensor) in first for tensor in part.state.values()) for part in parts[1:])

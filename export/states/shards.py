@@ -82,7 +82,7 @@ def _listed(path: Path) -> list[str]:
     if not isinstance(locations, dict) or not locations:
         raise CheckpointRefused(f"{path}: an index without a weight_map; give the files of the net instead")
     names = {name for name in locations.values() if isinstance(name, str)}
-    strange = [ascii(name)[:_MAX_NAME_LENGTH] for name in locations.values() if not isinstance(name, str) or not _is_name(name)]
+    strange = [ascii(name)[:_MAX_NAME_LENGTH] for name in locations.values() if not _is_name(name)]
     if strange or len(names) > _MAX_SHARDS:
         raise CheckpointRefused(
             f"{path}: names {strange[0] if strange else len(names)}, and not a few files of its own folder"
@@ -90,7 +90,8 @@ def _listed(path: Path) -> list[str]:
     return sorted(names)
 
 
-def _is_name(name: str) -> bool:
-    """Return whether a string can name a file of a folder, and can be printed."""
-    is_short = len(name) <= _MAX_NAME_LENGTH
-    return is_short and name.isprintable() and Path(name).name == name and name not in {"", ".."}
+def _is_name(value: object) -> bool:
+    """Return whether a value can name a file of a folder, and can be printed."""
+    if not isinstance(value, str) or len(value) > _MAX_NAME_LENGTH or value in {"", ".."}:
+        return False
+    return value.isprintable() and Path(value).name == value

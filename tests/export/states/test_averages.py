@@ -100,6 +100,23 @@ def test_a_tied_weight_is_averaged_under_both_names() -> None:
     assert not any(tensor.any() for tensor in named.values())
 
 
+class _CountedReads(dict[str, Tensor]):
+    """A state that counts how often a tensor is read."""
+
+    reads = 0
+
+    def __getitem__(self, key: str) -> Tensor:
+        self.reads += 1
+        return super().__getitem__(key)
+
+
+def test_tied_weights_are_found_without_comparing_each_with_all_others() -> None:
+    state = _CountedReads({f"{number}.weight": torch.tensor([[0.0, number]]) for number in reversed(range(200))})
+    state["0.empty"] = torch.empty(0, 2)
+    assert _named(state, *[(1, 2)] * 200, (0, 2)) is not None
+    assert state.reads < 20 * len(state)
+
+
 def test_averages_of_parameters_alone_get_the_buffers_of_the_net(make_net, tmp_path):
     net = made("unet", make_net)
     torch.save({"model": net.state_dict(), "ema": {"decay": 0.9, "shadow": _averaged(net)}}, tmp_path / "net.pth")
