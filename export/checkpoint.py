@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -24,6 +23,9 @@ from export.states.shards import files_of_nets
 
 _COUNTER = ".num_batches_tracked"
 """Suffix of batch norms' counters. Nothing reads them after training, so converted files may lack or overflow them."""
+_MAX_SHARING = 16
+"""Largest size of all tensors of a file, as a multiple of the file's size. Tied weights share values, and weights may
+have four times the size of a zip that has them; a hostile file could make any number of views of one tensor."""
 _NAMES_SHOWN = 8
 _GIVE_ALL = "; if the net is in several files, give all of them"
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
@@ -90,7 +92,7 @@ def _read(path: Path, files: Sequence[Path]) -> Checkpoint:
     digests = [sha256_of(file) for file in files]
     for file in files:
         value = load_file(file)
-        check = partial(_checked_tensor, file)
+        check = _TensorCheck(file)
         unnamed += unnamed_averages(value, check)
         for part in state_dicts(value, check):
             states[part.path] = {**states.get(part.path, {}), **part.state}
@@ -142,16 +144,32 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _checked_tensor(path: Path, tensor: Tensor, name: str) -> Tensor:
-    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
-        raise CheckpointRefused(f"{path}: {name} is sparse, nested or quantised; export needs dense weights")
-    if tensor.is_meta:
-        raise CheckpointRefused(f"{path}: {name} has a shape and no values; {SAVE_WEIGHTS}")
-    if not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype in _INTEGERS):
-        raise CheckpointRefused(f"{path}: {name} {_not_real(tensor)}")
-    if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-        raise CheckpointRefused(f"{path}: {name} claims shape {tuple(tensor.shape)} but holds fewer values")
-    return tensor.detach().float().contiguous() if tensor.is_floating_point() else tensor.detach()
+class _TensorCheck:
+    """Checks the tensors of one file, and counts their bytes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._bytes_left = _MAX_SHARING * path.stat().st_size
+
+    def __call__(self, tensor: Tensor, name: str) -> Tensor:
+        """Return a tensor as FP32, or as it is if it has integers.
+
+        Raises:
+            CheckpointRefused: it cannot be a weight, or the file's tensors are much larger than the file.
+        """
+        path, nbytes = self._path, tensor.numel() * tensor.element_size()
+        if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+            raise CheckpointRefused(f"{path}: {name} is sparse, nested or quantised; export needs dense weights")
+        if tensor.is_meta:
+            raise CheckpointRefused(f"{path}: {name} has a shape and no values; {SAVE_WEIGHTS}")
+        if not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype in _INTEGERS):
+            raise CheckpointRefused(f"{path}: {name} {_not_real(tensor)}")
+        if nbytes > tensor.untyped_storage().nbytes():
+            raise CheckpointRefused(f"{path}: {name} claims shape {tuple(tensor.shape)} but holds fewer values")
+        self._bytes_left -= nbytes
+        if self._bytes_left < 0:
+            raise CheckpointRefused(f"{path}: its tensors share storages more often than those of a net")
+        return tensor.detach().float().contiguous() if tensor.is_floating_point() else tensor.detach()
 
 
 def _unusable(state: State) -> str | None:

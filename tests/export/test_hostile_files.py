@@ -83,6 +83,12 @@ def _flipped(at: float) -> bytes:
 BOMB = _zip({"archive/data.pkl": pickle.dumps([]), "archive/data/0": bytes(50_000_000)}, zipfile.ZIP_DEFLATED)
 HUGE_PICKLE_LENGTH = b"\x80\x02X" + struct.pack("<I", 2**31 - 1) + b"abc"
 
+
+def _views(count: int) -> bytes:
+    values = torch.zeros(500_000 + count).half()
+    return _saved({f"{number}.weight": values[number:] for number in range(count)})
+
+
 FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "system call": (lambda: pickle.dumps(Payload(os.system, "touch hacked")), r"posix\.system|not a torch checkpoint"),
     "system call in a state dict": (lambda: _with("hook", Payload(os.system, "touch hacked")), r"needs posix\.system"),
@@ -116,6 +122,7 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "NaN": (lambda: _with(FIRST, torch.full((1, 3, 4, 4), float("nan"))), f"{FIRST} holds NaN"),
     "infinity in half": (lambda: _with(LAST, torch.full((3,), float("inf")).half()), f"{LAST} holds NaN or infinity"),
     "a tensor of a terabyte": (lambda: _with(FIRST, torch.zeros(1).expand(10**6, 10**6)), "claims shape"),
+    "a thousand views of a megabyte": (lambda: _views(1000), "share storages more often than those of a net"),
     "sparse": (lambda: _with(FIRST, torch.eye(4).to_sparse()), "is sparse"),
     "quantised": (lambda: _with(FIRST, torch.quantize_per_tensor(torch.ones(4), 1.0, 0, torch.qint8)), "quantised"),
     "complex": (lambda: _with(FIRST, torch.zeros(1, 3, 4, 4, dtype=torch.complex64)), f"{FIRST} holds complex64"),
