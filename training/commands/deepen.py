@@ -11,18 +11,18 @@ from training.commands.flags import Overrides
 
 
 def deepen(
-    config: Annotated[Path, typer.Argument(help="TOML file of the run of the deeper net, as for fit.")],
-    weights: Annotated[Path, typer.Argument(help="generator.pth of a FillNet of the same widths with fewer layers.")],
+    config: Annotated[Path, typer.Argument(help="TOML file of the deeper net's run, as for fit.")],
+    weights: Annotated[Path, typer.Argument(help="FillNet of the same widths with fewer layers, generator.pth.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write, for the option `initial` of the run.")],
     override: Overrides = None,
 ) -> None:
-    """Write weights with which a deeper FillNet starts as a shallower one.
+    """Write the weights of a FillNet with added layers, so that a deeper net starts from a trained one.
 
-    The deeper net fills nearly as the shallower one at first: its additional
-    layers start with small random weights.
+    Residual blocks and attention that the config has in addition begin almost at
+    zero, so the net fills nearly as before, and they can learn.
 
     Example: python -m training deepen training/configs/fill-large.toml
-    generator.pth -o deep.pth
+    results/photos-5.pth -o results/deep.pth
     """
     from training.config import load_config  # noqa: PLC0415 -- loads torch
     from training.fill_config import FillConfig  # noqa: PLC0415

@@ -29,8 +29,8 @@ def unfold(
     The statistics of batch norms, which an export folds away, are measured again
     on the images of the run.
 
-    Example: python -m training unfold training/configs/photos.toml
-    models/photos/5 -o photos-5.pth
+    Example: python -m training unfold training/configs/fill-continued.toml
+    models/photos/5 -o results/photos-5.pth
     """
     from training.config import PConvConfig, load_config  # noqa: PLC0415
     from training.fill_config import FillConfig  # noqa: PLC0415
