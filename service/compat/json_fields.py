@@ -27,6 +27,7 @@ MAX_VALUES = 10_000
 """Largest number of fields and values, as each costs far more memory than its text."""
 _LARGE_BYTES = 1 << 20
 """Body size from which it is parsed on a thread."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _DATA_URL_BYTES = 256
 """Largest prefix of a data URL, up to its comma."""
 _BASE64_CHARACTERS = (string.ascii_letters + string.digits + string.whitespace + "+/=").encode()
@@ -134,7 +135,7 @@ async def off_loop(nbytes: int, work: Callable[[], T]) -> T:
 
 
 def parse_fields(body: bytes | bytearray) -> JsonFields:
-    """Parse a JSON object; its fields are views into `body`.
+    """Parse a JSON object; its fields are views into `body`. A byte order mark is ignored (RFC 8259 §8.1).
 
     Raises:
         InvalidRequest: the body is malformed, nested too deeply, not an object, or has more than `MAX_VALUES` values.
@@ -142,7 +143,8 @@ def parse_fields(body: bytes | bytearray) -> JsonFields:
     if max(body.count(b":"), body.count(b",")) > MAX_VALUES:
         raise InvalidRequest(f"the JSON has more than {MAX_VALUES:,} values; send pictures as files in base64")
     try:
-        raws = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        text = memoryview(body)[len(_BYTE_ORDER_MARK) :] if body.startswith(_BYTE_ORDER_MARK) else body
+        raws = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except (ValueError, RecursionError) as error:
         if (place := _place_of_lone_surrogate(body)) is not None:
             raise InvalidRequest(
@@ -161,7 +163,8 @@ def _place_of_lone_surrogate(body: bytes | bytearray) -> str | None:
     if not _SURROGATE.search(body):
         return None
     try:  # numbers stay text, as the conversion of a long one takes quadratic time
-        root = json.loads(body.translate(_ASCII), parse_int=str, parse_float=str, parse_constant=str)
+        text = body.removeprefix(_BYTE_ORDER_MARK).translate(_ASCII)
+        root = json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
         return _lone_surrogate_in(root, "")
     except (ValueError, RecursionError):  # malformed in another way, too
         return None
