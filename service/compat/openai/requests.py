@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ _SHAPING_FIELDS = ("output_format", "output_compression", "response_format", "st
 """Fields of both calls that decide the form of the response."""
 _QUALITY = "100"
 """OpenAI's default of `output_compression`."""
+_IMAGE = re.compile(r"image(\[[0-9]*\])?")
+"""Name of a part with an image: OpenAI's clients send `image` and `image[]`, others number their images."""
 _FALSE = ("", "false", "0")
 
 
@@ -51,7 +54,7 @@ def parse_edit(parts: Sequence[Part]) -> ImagesRequest:
         InvalidOption: a field is out of range.
         NotFound: no model can have this name.
     """
-    images = [part for part in parts if part.name in ("image", "image[]")]
+    images = [part for part in parts if _IMAGE.fullmatch(part.name)]
     masks = [part for part in parts if part.name == "mask"]
     fields = _texts([part for part in parts if part not in images and part not in masks])
     files = {"image": _only(images, "image")}

@@ -122,6 +122,8 @@ def test_forms_that_are_none_are_refused(client: httpx.Client) -> None:
         body_of(mask),
         body_of(image, image, mask),
         body_of(image, part("image[]", PHOTO, "b"), mask),
+        body_of(part("image[0]", PHOTO, "a"), part("image[1]", PHOTO, "b"), mask),
+        body_of(part("image[a]", PHOTO, "a"), mask),
         body_of(image, mask, mask),
         body_of(image, mask, part("other", PHOTO, "c")),
         body_of(part("image", b"http://127.0.0.1/a.png"), mask),

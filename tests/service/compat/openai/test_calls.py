@@ -28,7 +28,7 @@ def picture(reply: httpx.Response) -> bytes:
     return base64.b64decode(reply.json()["data"][0]["b64_json"])
 
 
-@pytest.mark.parametrize("name", ["image", "image[]"])
+@pytest.mark.parametrize("name", ["image", "image[]", "image[0]", "image[12]"])
 def test_an_edit_is_the_fill_of_v1_inpaint_bit_by_bit(
     client: httpx.Client, native: Native, photo: bytes, alpha_mask: bytes, name: str
 ) -> None:
