@@ -50,8 +50,18 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
     from pydantic import ValidationError  # noqa: PLC0415 -- `retouch --help` does without
 
     from engines.validation import validation_message  # noqa: PLC0415 -- the same
-    from service.auth.keys import KeyRecord, KeysInvalid, key_digest, lock_key_file, new_key, read_keys, write_keys  # noqa: PLC0415 -- the same
+    from service.auth.keys import (  # noqa: PLC0415 -- the same
+        KeyRecord,
+        KeysInvalid,
+        check_new_name,
+        key_digest,
+        lock_key_file,
+        new_key,
+        read_keys,
+        write_keys,
+    )
 
+    check_new_name(name)
     path, now = _key_file_path(file), datetime.now(timezone.utc)
     with lock_key_file(path) as real_path:
         keys = read_keys(real_path) if real_path.exists() else ()

@@ -52,7 +52,7 @@ def test_a_limit_that_limits_nothing_or_allows_nothing_makes_no_key(tmp_path: Pa
     assert not (tmp_path / "keys.json").exists()
 
 
-@pytest.mark.parametrize("name", ["../x", "a\nb", "", "a" * 65, "日本語😀"])
+@pytest.mark.parametrize("name", ["../x", "a\nb", "", "  ", "a" * 65, "日本語😀"])
 def test_a_name_that_no_key_can_have_is_refused_in_words(tmp_path: Path, name: str) -> None:
     made = keys("create", "--file", tmp_path / "keys.json", "--", name)
     assert (made.exit_code, made.stdout) == (1, "")

@@ -103,6 +103,12 @@ def test_a_pipe_as_key_file_is_refused_without_blocking(tmp_path: Path) -> None:
         read_keys(tmp_path / "keys.json")
 
 
+def test_an_older_file_with_a_name_of_spaces_alone_stays_valid(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    add_key(path, name="  ")
+    assert [record.name for record in read_keys(path)] == ["  "]
+
+
 def test_a_missing_folder_is_named_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "none" / "keys.json"
     with (
