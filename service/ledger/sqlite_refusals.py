@@ -13,6 +13,8 @@ _DISK_ERRORS = ("disk is full", "disk I/O error")
 """Messages of SQLITE_FULL and SQLITE_IOERR; CPython has their codes only from 3.11 on."""
 _PERMISSION_ERRORS = ("readonly database", "unable to open")
 """Messages of SQLITE_READONLY and SQLITE_CANTOPEN."""
+_LONGEST_PATH_BYTES = 504
+"""Longest path of a file that SQLite opens: its limit is 512, with the suffix of a journal."""
 
 
 class LedgerRefused(sqlite3.OperationalError):
@@ -42,7 +44,10 @@ def not_usable(path: Path, error: sqlite3.Error) -> SettingsInvalid:
     """Return the error for a ledger that cannot be opened; its message says what to do, which depends on the cause."""
     remedy = "move it away to start with an empty ledger"
     unwritable = path.exists() and not os.access(path, os.R_OK | os.W_OK, effective_ids=True)
-    if unwritable or any(words in str(error) for words in _PERMISSION_ERRORS):
+    path_bytes = len(os.fsencode(os.path.realpath(path)))
+    if path_bytes > _LONGEST_PATH_BYTES and "unable to open" in str(error):
+        remedy = f"its path is too long: {path_bytes:,} bytes, of at most {_LONGEST_PATH_BYTES}; choose a shorter one"
+    elif unwritable or any(words in str(error) for words in _PERMISSION_ERRORS):
         remedy = "let the user of this server read and write that file and its folder, or " + remedy
     elif any(words in str(error) for words in _DISK_ERRORS):
         remedy = "free space on that disk, or repair it, and start again"

@@ -74,6 +74,12 @@ def test_a_damaged_ledger_stops_the_start(models_dir: Path, tmp_path: Path, work
     assert "move it away" in said
 
 
+def test_a_path_that_is_too_long_for_the_ledger_is_called_too_long(models_dir: Path, tmp_path: Path) -> None:
+    long = tmp_path / "/".join(["a" * 200] * 3)
+    (said,) = refused(models_dir, tmp_path, "--results-dir", long)
+    assert f"its path is too long: {len(str(long / LEDGER_FILE))} bytes, of at most 504; choose a shorter one" in said
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
