@@ -19,7 +19,7 @@ PRINTED = (
     r"\[0, 1, 2, 3\]\n",
     r"/v1/results/[0-9a-f]{32}\n",
     r"photos/1 256 341 image/png\n",
-    r"\[True\]\n",
+    r"True\n",
     r"invalid_option False\n",
 )
 
@@ -40,3 +40,9 @@ def test_each_example_prints_what_the_documentation_says(
     exec(example.replace("http://127.0.0.1:8000", server.url), {})  # trusted: the example is from our own documentation
     lines = capsys.readouterr().out.splitlines(keepends=True)
     assert re.fullmatch(printed, "".join(line for line in lines if "event=" not in line))  # the server logs here, too
+
+
+def test_the_examples_name_only_models_that_come_with_retouch() -> None:
+    named = {name for example in EXAMPLES for name in re.findall(r'model="([^"]+)"', example)}
+    assert named
+    assert named <= {folder.name for folder in (PAGE.parents[1] / "models").iterdir()}
