@@ -48,13 +48,13 @@ def faults_message(faults: Iterable[Mapping[str, Any]], what: str, known: Collec
     """Return one message as `validation_message` does, from errors of pydantic that a framework has collected."""
     unknown, invalid = list[str](), dict[str, list[str]]()
     for fault in faults:
-        place = _field_path(fault["loc"])
+        path = _field_path(fault["loc"])
         if fault["type"] == "extra_forbidden":
-            unknown.append(unknown_name(what, place, known if len(fault["loc"]) == 1 else ()))
+            unknown.append(unknown_name(what, path, known if len(fault["loc"]) == 1 else ()))
         else:
-            invalid.setdefault(place, []).append(fault_message(fault))
-    told = [(f"{place}: " if place else "") + ", or ".join(said) for place, said in invalid.items()]
-    return "; ".join([*told, *unknown])
+            invalid.setdefault(path, []).append(fault_message(fault))
+    messages = [(f"{path}: " if path else "") + ", or ".join(said) for path, said in invalid.items()]
+    return "; ".join([*messages, *unknown])
 
 
 def _field_path(loc: Iterable[int | str]) -> str:

@@ -118,13 +118,13 @@ def _try_candidate(
 
 def _plan_key(plan: list[Crop], hole: Bool2D) -> str:
     """Return a key for the crops and the hole, equal for candidates that compute the same."""
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for crop in plan:
         box = crop.box
         own = hole[box.top : box.bottom, box.left : box.right] if crop.hole is None else crop.hole
-        told.update(repr((box, crop.scaled, crop.tile, crop.below, crop.right_of)).encode())
-        told.update(np.packbits(own).tobytes())
-    return told.hexdigest()
+        digest.update(repr((box, crop.scaled, crop.tile, crop.below, crop.right_of)).encode())
+        digest.update(np.packbits(own).tobytes())
+    return digest.hexdigest()
 
 
 def _lpips_distances(lpips: Lpips, pictures: list[Pixels], truth: Pixels) -> list[float]:

@@ -241,9 +241,9 @@ class Admission:
 
     def _limit_for_flow(self, flow: Flow) -> int:
         """The limit for this flow; a quarter higher for a flow that holds less than its share."""
-        held = self.waiting.get(flow, 0)
-        flows = len(self.waiting) + (not held)
-        below = flows > 1 and (held + 1) * flows <= self.max_requests
+        own = self.waiting.get(flow, 0)
+        flows = len(self.waiting) + (not own)
+        below = flows > 1 and (own + 1) * flows <= self.max_requests
         return self.max_requests + (self.max_requests // _RESERVED_DIVISOR if below else 0)
 
     @staticmethod

@@ -64,7 +64,7 @@ class LateClaim:
     left_s: float
     """Seconds until the deadline."""
     retry_after_s: float
-    """Seconds after which a retry should meet its deadline, after the clients that were told to retry earlier."""
+    """Seconds after which a retry should meet its deadline, after the clients whose retry times are earlier."""
 
 
 @dataclass(slots=True)
@@ -74,9 +74,9 @@ class _ClaimQueue:
     scheduler: FairScheduler = field(default_factory=FairScheduler)
     waiting: list[QueuedClaim] = field(default_factory=list)
     """Claims in the order of service."""
-    held: int = 0
+    granted_bytes: int = 0
     """Bytes that are granted."""
-    holders: int = 0
+    shares: int = 0
     """Number of shares that are granted."""
     since: float = 0.0
     """Time when a share was last released, or the first one granted."""
@@ -90,21 +90,21 @@ class _ClaimQueue:
         """Average seconds that a byte is held; 0 until a share has been released."""
         return self._byte_seconds / self._bytes if self._bytes else 0.0
 
-    def least_hold_s(self, nbytes: int) -> float:
+    def min_hold_s(self, nbytes: int) -> float:
         """A low estimate of the seconds that a share of this size is held."""
         return min(self.mean_hold_s_per_byte, nbytes * self._seconds / self._bytes) if self._bytes else 0.0
 
     def grant(self, queued: QueuedClaim, now: float) -> None:
-        if not self.holders:
+        if not self.shares:
             self.since = now
         self.scheduler.start(queued.position)
-        self.held += queued.nbytes
-        self.holders += 1
+        self.granted_bytes += queued.nbytes
+        self.shares += 1
         queued.granted_at = now
 
     def release(self, queued: QueuedClaim, now: float, *, learn: bool) -> None:
-        self.held -= queued.nbytes
-        self.holders -= 1
+        self.granted_bytes -= queued.nbytes
+        self.shares -= 1
         self.since = now
         if learn:
             held_s = now - queued.granted_at
@@ -121,15 +121,15 @@ class _ClaimQueue:
 
         Such a claim is granted even if it is predicted to be late, so that wrong predictions are corrected.
         """
-        return not self.holders and len(self.waiting) == 1 and not queued.has_waited
+        return not self.shares and len(self.waiting) == 1 and not queued.has_waited
 
     def predicted_answer_s(self, queued: QueuedClaim, ahead: int, now: float) -> float:
         """Predicted seconds until the answer, with `ahead` bytes before it in the queue; 0 while nothing is known."""
-        least_hold_s = self.least_hold_s(queued.nbytes)
-        if not self.held:
-            return ahead / queued.nbytes * self.mean_hold_s_per_byte + least_hold_s
+        min_hold_s = self.min_hold_s(queued.nbytes)
+        if not self.granted_bytes:
+            return ahead / queued.nbytes * self.mean_hold_s_per_byte + min_hold_s
         done_s = min(now - self.since, self.mean_hold_s_per_byte)
-        return max(0.0, (ahead + queued.nbytes) / self.held * self.mean_hold_s_per_byte - done_s) + least_hold_s
+        return max(0.0, (ahead + queued.nbytes) / self.granted_bytes * self.mean_hold_s_per_byte - done_s) + min_hold_s
 
     def remove_late(self, now: float, late_claims: list[tuple[QueuedClaim, float]]) -> None:
         """Move the claims that would be answered too late to `late_claims`, each with the predicted seconds."""
@@ -168,7 +168,7 @@ class MemoryShares:
     @property
     def granted_bytes(self) -> int:
         """Bytes that are granted."""
-        return self._small.held + self._large.held
+        return self._small.granted_bytes + self._large.granted_bytes
 
     @property
     def waiting_claims(self) -> int:
@@ -183,7 +183,7 @@ class MemoryShares:
         queue, nbytes = self._queue_of(claim), self._share_nbytes(claim)
         if self._small.waiting or self._large.waiting or not self._fits(queue, nbytes):
             return None
-        if now + queue.least_hold_s(nbytes) > claim.deadline:
+        if now + queue.min_hold_s(nbytes) > claim.deadline:
             return None
         queued = QueuedClaim(claim, nbytes, queue.scheduler.assign(claim.flow, nbytes))
         queue.grant(queued, now)
@@ -221,7 +221,7 @@ class MemoryShares:
         granted = []
         while queue.waiting and self._fits(queue, queue.waiting[0].nbytes):
             first = queue.waiting[0]
-            answer_s = queue.least_hold_s(first.nbytes)
+            answer_s = queue.min_hold_s(first.nbytes)
             if first.is_late(answer_s, now) and not queue.is_only_claim(first):
                 late_claims.append((first, answer_s))
                 queue.remove(first)
@@ -237,11 +237,11 @@ class MemoryShares:
         Each queue may always have one share, so that an oversized picture is granted while small ones hold theirs.
         """
         if queue is self._large:
-            beside = max(self._small.held, self._reserved)
-            return self._large.held + beside + nbytes <= self._total or (
-                not self._large.holders and self._small.held <= self._reserved
+            other_bytes = max(self._small.granted_bytes, self._reserved)
+            return self._large.granted_bytes + other_bytes + nbytes <= self._total or (
+                not self._large.shares and self._small.granted_bytes <= self._reserved
             )
-        if not self._small.holders or self._small.held + nbytes <= self._reserved:
+        if not self._small.shares or self._small.granted_bytes + nbytes <= self._reserved:
             return True
         return not self._small_shares_block_large() and self.granted_bytes + nbytes <= self._total
 
@@ -250,7 +250,7 @@ class MemoryShares:
         large = self._large
         if not large.waiting:
             return False
-        return not large.holders or large.held + self._reserved + large.waiting[0].nbytes <= self._total
+        return not large.shares or large.granted_bytes + self._reserved + large.waiting[0].nbytes <= self._total
 
     def _share_nbytes(self, claim: Claim) -> int:
         return min(claim.nbytes, self._total - self._reserved if claim.large else self._total)

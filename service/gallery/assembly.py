@@ -15,7 +15,7 @@ import structlog
 from service.core.errors import ServiceError
 from service.gallery.deletion import Deletion
 from service.gallery.listing import Listing
-from service.gallery.read_in import read_in
+from service.gallery.older_results import index_older_results
 from service.gallery.thumbnails import ThumbnailFiles, Thumbnails
 from service.lifecycle.background import run_in_background
 from service.pipeline import Pipeline
@@ -59,7 +59,7 @@ async def open_gallery(
     stop = threading.Event()
     gallery.listing.open()
     try:
-        async with run_in_background(_finish(gallery.deletion), _read_in(pipeline, stop)):
+        async with run_in_background(_finish(gallery.deletion), _index_older_results(pipeline, stop)):
             yield gallery
             stop.set()
     finally:
@@ -78,12 +78,12 @@ async def _finish(deletion: Deletion) -> None:
         await asyncio.sleep(_FINISH_EVERY_S)
 
 
-async def _read_in(pipeline: Pipeline, stop: threading.Event) -> None:
+async def _index_older_results(pipeline: Pipeline, stop: threading.Event) -> None:
     """Enter older results of a results folder; a bucket is not read, as each sidecar would cost a request."""
     settings, store = pipeline.settings, pipeline.store
     if settings.results_url:
         return
     try:
-        await asyncio.to_thread(read_in, store.storage, store.index, settings.results_dir, stop)
+        await asyncio.to_thread(index_older_results, store.storage, store.index, settings.results_dir, stop)
     except (ServiceError, OSError) as error:
         _log.warning("older results cannot be indexed; the next start retries", error=str(error))

@@ -117,12 +117,12 @@ def unremoved(ledger: Transaction) -> int:
     return int(found["results"])
 
 
-def was_read_in(ledger: Transaction) -> bool:
+def older_are_indexed(ledger: Transaction) -> bool:
     """Return whether the results that are older than the table have been inserted."""
     return ledger.execute("SELECT 1 FROM results_read_in").fetchone() is not None
 
 
-def set_read_in(ledger: Transaction) -> None:
+def set_older_indexed(ledger: Transaction) -> None:
     """Record that the results that are older than the table have been inserted."""
     ledger.execute("INSERT INTO results_read_in (done) VALUES (1) ON CONFLICT (done) DO NOTHING")
 

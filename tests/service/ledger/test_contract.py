@@ -293,7 +293,7 @@ def test_a_tombstone_outlasts_later_inserts(ledger: Connections) -> None:
     assert ledger.read(partial(index_table.find, result_id=TWO)) is None
     ledger.write(partial(index_table.drop_tombstones, deleted_before=6.0))
     assert ledger.read(partial(index_table.find, result_id=ONE)) is None
-    assert not ledger.read(index_table.was_read_in)
+    assert not ledger.read(index_table.older_are_indexed)
     for _ in range(2):
-        ledger.write(index_table.set_read_in)
-    assert ledger.read(index_table.was_read_in)
+        ledger.write(index_table.set_older_indexed)
+    assert ledger.read(index_table.older_are_indexed)

@@ -25,7 +25,7 @@ _PAUSE_S = 0.02
 """Seconds to pause after `_BATCH` sidecars: no client waits for this work, and requests need the core."""
 
 
-def read_in(storage: Storage, index: ResultIndex, root: Path, stop: threading.Event) -> int:
+def index_older_results(storage: Storage, index: ResultIndex, root: Path, stop: threading.Event) -> int:
     """Enter every stored result into the index from its sidecar, unless that was done before; return how many.
 
     Blocks for a long time. While one process does this, others return 0; if it is stopped or killed, the next start
@@ -43,7 +43,7 @@ def read_in(storage: Storage, index: ResultIndex, root: Path, stop: threading.Ev
     """
     with (root / _LOCK).open("w") as file, suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if index.read(index_table.was_read_in):
+        if index.read(index_table.older_are_indexed):
             return 0
         return _read_all(storage, index, stop)
     return 0
@@ -62,7 +62,7 @@ def _read_all(storage: Storage, index: ResultIndex, stop: threading.Event) -> in
         entered += len(rows)
         if stop.wait(_PAUSE_S):
             return entered
-    index.write(index_table.set_read_in)
+    index.write(index_table.set_older_indexed)
     if entered:
         _log.info("older results indexed", results=entered)
     return entered

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from service.gallery.read_in import read_in
+from service.gallery.older_results import index_older_results
 from service.saving.index import ResultIndex
 from service.saving.storage.disk import ResultFiles
 
@@ -19,20 +19,20 @@ def test_older_results_are_entered_once_and_tombstones_stay(tmp_path: Path, inde
         files.write(b"image", {"id": result_id, "media_type": "image/png", **owner})
     (tmp_path / "33" / f"{THREE}.json").write_bytes(b"{")  # damaged
     index.bury(ONE, "")
-    assert read_in(files, index, tmp_path, threading.Event()) == 2
+    assert index_older_results(files, index, tmp_path, threading.Event()) == 2
     assert index.deleted([ONE, TWO, THREE]) == {ONE}
     found = index.find(TWO)
     assert found is not None
     assert (found.owner, found.saved) == ("a", True)
     assert index.find(THREE) is None
-    assert read_in(files, index, tmp_path, threading.Event()) == 0
+    assert index_older_results(files, index, tmp_path, threading.Event()) == 0
 
 
-def test_a_stopped_read_in_starts_again(tmp_path: Path, index: ResultIndex) -> None:
+def test_a_stopped_run_starts_again(tmp_path: Path, index: ResultIndex) -> None:
     files = ResultFiles(tmp_path)
     files.prepare()
     files.write(b"image", {"id": ONE, "media_type": "image/png"})
     stop = threading.Event()
     stop.set()
-    read_in(files, index, tmp_path, stop)
-    assert read_in(files, index, tmp_path, threading.Event()) == 1
+    index_older_results(files, index, tmp_path, stop)
+    assert index_older_results(files, index, tmp_path, threading.Event()) == 1
