@@ -1,4 +1,4 @@
-"""Compares two ways to fill pictures of 12 megapixels, scaled down or in crops: quality, time and memory.
+"""Compares two candidates for filling pictures of 12 megapixels, scaled down or in crops: quality, time and memory.
 
     python -m benchmarks.host.large_fills models/photos/5 FOLDER --lpips-features FILE [--json FILE] [--pictures OUT]
 
@@ -37,8 +37,8 @@ BANDS = (Band(0.01, 0.03), Band(0.05, 0.2))
 WINDOWS, WINDOW = 6, 512
 
 
-def ways(size: SizeRule) -> dict[str, tuple[SizeRule, str]]:
-    """Return the ways: a size rule and a strategy for each name."""
+def candidates(size: SizeRule) -> dict[str, tuple[SizeRule, str]]:
+    """Return the candidates: a size rule and a strategy for each name."""
     native = FillRules(measured="a try", rules=(FillRule(strategy="crop"),))
     return {
         "whole": (size, "whole"),
@@ -68,7 +68,7 @@ def measure(name: str, options: argparse.Namespace) -> None:
     cv2.setNumThreads(options.threads)
     manifest = read_manifest(options.model)
     engine = open_engine(options.model, manifest, EngineOptions(threads=options.threads, cache_dir=options.cache_dir))
-    rule, strategy = ways(manifest.size)[name]
+    rule, strategy = candidates(manifest.size)[name]
     rows: list[dict[str, Any]] = []
     filled = []
     for path, kind, band in cases(options.folder):
@@ -122,7 +122,7 @@ def main() -> None:
     options = parser.parse_args()
     options.pictures.mkdir(parents=True, exist_ok=True)
     report: dict[str, Any] = {}
-    for name in ways(read_manifest(options.model).size):
+    for name in candidates(read_manifest(options.model).size):
         child = multiprocessing.get_context("spawn").Process(target=measure, args=(name, options))
         child.start()
         child.join()

@@ -126,7 +126,7 @@ def _plan_of(choice: GpuChoice) -> dict[str, Any]:
         "cuda": choice.cuda,
         "packages": choice.packages,
         "passed_over": dict(choice.passed_over),
-        "ways": [
+        "candidates": [
             {"name": candidate.name, "engine": candidate.engine, "requirements": candidate.requirements}
             for candidate in choice.candidates
         ],

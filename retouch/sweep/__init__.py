@@ -1,1 +1,1 @@
-"""The choice of a model's rules for strategy `auto`, from ways to fill measured on a folder of pictures."""
+"""The choice of a model's rules for strategy `auto`, from candidates measured on a folder of pictures."""

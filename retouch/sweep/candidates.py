@@ -1,4 +1,4 @@
-"""The ways to fill that a sweep compares: each is a size rule and a strategy for the service's own planner. Pure."""
+"""The candidates that a sweep compares: each is a size rule and a strategy for the service's own planner. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIMITS = (96, 48)
 
 
 class Candidate(NamedTuple):
-    """A size rule, a strategy, and the rule that makes `auto` fill in this way; None if it is only compared."""
+    """A size rule, a strategy, and the rule that makes `auto` fill like this; None if it is only compared."""
 
     size: SizeRule
     strategy: Strategy

@@ -56,7 +56,7 @@ def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
 ) -> None:
     """Measure on photographs what strategy auto of an inpainting model should do: fill whole images, or crops.
 
-    Holes of four coverages and three kinds are filled in every way, and rules are
+    Holes of four coverages and three kinds are filled by every candidate, and rules are
     chosen by image size and hole thickness. Report figures on other photographs
     than these: run the command on those with --compare.
 
@@ -136,7 +136,7 @@ def _print_figures(swept: SweepResult) -> None:
     for column in ("size", "kind", "coverage", "pictures", *candidates):
         table.add_column(column, justify="right")
     for cell in swept.report["cells"]:
-        figures = (f"{cell['ways'][candidate]['lpips']:.4f}" for candidate in candidates)
+        figures = (f"{cell['candidates'][candidate]['lpips']:.4f}" for candidate in candidates)
         table.add_row(str(cell["size"]), cell["kind"], cell["coverage"], str(cell["pictures"]), *figures)
     console.print(table)
     for size, total in swept.report["totals"].items():

@@ -1,4 +1,4 @@
-"""Fills cases in several ways, with the service's own stages, and compares each result with the original picture."""
+"""Fills cases with each candidate, with the service's own stages, and compares the results with the original pictures."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _try_candidate(
     now: Callable[[], float],
     made: dict[str, tuple[Pixels, CandidateMeasurement]],
 ) -> tuple[str, CandidateMeasurement]:
-    """Fill a case in one way, unless `made` has it; returns its key in `made` and its measurements."""
+    """Fill a case with one candidate, unless `made` has it; returns its key in `made` and its measurements."""
     begun = now()
     plan = crops.plan_crops(case.hole, candidate.size, candidate.strategy)
     planned = now() - begun

@@ -19,7 +19,7 @@ def means_by_cell(rows: Sequence[CaseMeasurements]) -> list[dict[str, Any]]:
     for row in rows:
         found[row.size, row.band, row.kind].append(row)
     return [
-        {"size": size, "coverage": band, "kind": kind, "pictures": len(own), "ways": _means_by_candidate(own)}
+        {"size": size, "coverage": band, "kind": kind, "pictures": len(own), "candidates": _means_by_candidate(own)}
         for (size, band, kind), own in sorted(found.items(), key=lambda item: (item[0][0], item[0][2], item[0][1]))
     ]
 
@@ -33,15 +33,15 @@ def totals_by_size(rows: Sequence[CaseMeasurements]) -> dict[str, Any]:
     sizes = sorted({row.size for row in rows})
     parts = {str(size): [row for row in rows if row.size == size] for size in sizes} | {"all": list(rows)}
     return {
-        name: {"pictures": len(own), "ways": _means_by_candidate(own), **_lpips_ratios(own)}
+        name: {"pictures": len(own), "candidates": _means_by_candidate(own), **_lpips_ratios(own)}
         for name, own in parts.items()
     }
 
 
 def _lpips_ratios(rows: Sequence[CaseMeasurements]) -> dict[str, float]:
     by_cell = means_by_cell(rows)
-    served = [cell["ways"][SERVED]["lpips"] for cell in by_cell]
-    better = [min(cell["ways"][candidate]["lpips"] for candidate in FIXED) for cell in by_cell]
+    served = [cell["candidates"][SERVED]["lpips"] for cell in by_cell]
+    better = [min(cell["candidates"][candidate]["lpips"] for candidate in FIXED) for cell in by_cell]
     return {
         "over_all": round(sum(served) / sum(better), 4),
         "worst_cell": round(max(mine / best for mine, best in zip(served, better, strict=True)), 4),

@@ -69,7 +69,7 @@ def sweep(request: SweepRequest, progress: Progress, now: Callable[[], float], t
     """Fill and measure all cases.
 
     Raises:
-        SweepImpossible: the model does not fill holes, or always fills in the same way.
+        SweepImpossible: the model does not fill holes, or fills every hole alike.
         TrainingError, ModelError, EngineError: pictures, features or model cannot be used; the message says why.
     """
     manifest = read_manifest(request.model)
@@ -124,7 +124,7 @@ def find_sweepable(what: str, task: Task, size: SizeRule, request: SweepRequest)
     """Find the pictures of a sweep over a model, which `what` names in messages; nothing is measured.
 
     Raises:
-        SweepImpossible: the model can fill a hole in one way only.
+        SweepImpossible: the model has one candidate only.
         DataMissing: there are no pictures, or one is broken, or none is large enough for one of the sizes.
     """
     if task != "inpaint" or (isinstance(size, FixedSize) and (size.hole or size.fit == "resize")):

@@ -74,9 +74,9 @@ def test_what_would_be_installed_is_printed_as_json_and_messages_go_to_standard_
     assert (facts["device"], facts["gpus"], facts["installed"]) == ("gpu", "NVIDIA H200 (9.0), driver 580.65.6", False)
     assert facts["plan"]["cuda"] == 13
     assert set(facts["plan"]["passed_over"]) == {"TensorRT", "TensorRT-RTX"}
-    (way,) = facts["plan"]["ways"]
-    assert way["engine"] == "onnxrt-cuda"
-    assert way["requirements"]
+    (candidate,) = facts["plan"]["candidates"]
+    assert candidate["engine"] == "onnxrt-cuda"
+    assert candidate["requirements"]
     assert done.stderr.startswith("NVIDIA H200 (9.0), driver 580.65.6\nfor CUDA 13: ")
 
 

@@ -20,7 +20,7 @@ ROWS = [row(256, "boxes", 0.2, 0.4, 0.3), row(256, "boxes", 0.4, 0.2, 0.3), row(
 def test_a_cell_has_the_means_of_its_rows():
     first, second = means_by_cell(ROWS)
     assert (first["size"], first["kind"], first["pictures"]) == (256, "boxes", 2)
-    assert first["ways"]["strategy=auto"] == {"lpips": 0.3, "megapixels": 1.0, "seconds": 0.5}
+    assert first["candidates"]["strategy=auto"] == {"lpips": 0.3, "megapixels": 1.0, "seconds": 0.5}
     assert (second["size"], second["kind"], second["pictures"]) == (512, "blobs", 1)
 
 
