@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-FP16_LARGEST = 65504.0
+FP16_MAX = 65504.0
 MARGIN = 4
 """Safety factor: pictures other than the few measured may cause activations up to this many times larger."""
 
@@ -45,4 +45,4 @@ def largest_activation(lowered: nn.Module, feeds: Iterable[Mapping[str, NDArray[
 
 def fits_fp16(largest: float) -> bool:
     """Return whether FP16 holds activations of this size with a margin."""
-    return largest * MARGIN <= FP16_LARGEST
+    return largest * MARGIN <= FP16_MAX

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from engines.manifest import ONNX_FILE, Manifest, Parity, ParityCase, Precision, Quantisation, read_manifest
-from export.activations import FP16_LARGEST, fits_fp16, largest_activation
+from export.activations import FP16_MAX, fits_fp16, largest_activation
 from export.checkpoint import Checkpoint, joint_digest, load_strictly, read_checkpoints, sha256_of
 from export.errors import CheckpointRefused, OptionInvalid, ParityFailed
 from export.generators.family import Bars, Interface, Translation
@@ -191,7 +191,7 @@ def _examined(request: ExportRequest, found: RecognisedNet, net: nn.Module) -> t
     if request.precision != "fp16":
         return request, notes
     largest = largest_activation(found.family.lower(net, found.options), feeds)
-    held = f"largest activation {largest:.4g} on these pictures; FP16 ends at {FP16_LARGEST:g}"
+    held = f"largest activation {largest:.4g} on these pictures; FP16 ends at {FP16_MAX:g}"
     if fits_fp16(largest):
         return request, [*notes, held]
     return replace(request, precision="fp32"), [*notes, f"{held}, which is too close: published in FP32 instead"]

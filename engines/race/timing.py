@@ -20,7 +20,7 @@ from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, ParityToo
 
 MARGIN = 0.05
 """Fraction by which an engine must be faster than the first in the fixed order to be preferred to it."""
-_LEAST_ROUNDS, _MOST_ROUNDS = 3, 50
+_MIN_ROUNDS, _MAX_ROUNDS = 3, 50
 _BLOCK_S = 0.02
 """Batches that are shorter are repeated until a measurement takes this long."""
 
@@ -145,7 +145,7 @@ class _Field(NamedTuple):
                 repeats[name] = max(1, math.ceil(_BLOCK_S / max(lap.batch_s, 1e-6)))
         rounds: list[_Round] = []
         spent = 0.0
-        while len(self.engines) > 1 and len(rounds) < _MOST_ROUNDS and (spent < seconds or len(rounds) < _LEAST_ROUNDS):
+        while len(self.engines) > 1 and len(rounds) < _MAX_ROUNDS and (spent < seconds or len(rounds) < _MIN_ROUNDS):
             names = list(self.engines) if len(rounds) % 2 else list(reversed(self.engines))
             laps = {name: self._time_block(name, shape, repeats[name]) for name in names}
             rounds.append({name: lap for name, lap in laps.items() if lap is not None})

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-_LONGEST_WORD = 40
+_MAX_WORD_LENGTH = 40
 """Width in cells beyond which words of prose (a path in a reason, say) are folded; names are never folded."""
 
 
@@ -61,7 +61,7 @@ def _column_span(column: Column, console: Console) -> tuple[int, int]:
     words = [cell_len(word) for text in texts for word in text.split()]
     lines = [cell_len(line) for text in texts for line in text.splitlines()]
     most = max(lines, default=0)
-    return (most, most) if column.no_wrap else (min(max(words, default=0), _LONGEST_WORD), most)
+    return (most, most) if column.no_wrap else (min(max(words, default=0), _MAX_WORD_LENGTH), most)
 
 
 def _plain_text(cell: object, console: Console) -> str:

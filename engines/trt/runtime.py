@@ -16,7 +16,7 @@ from engines.tensors import tensor_shape
 from engines.trt.build import make_profiles
 from engines.trt.library import TensorRt
 
-_SCRATCH_AT_LEAST = 256
+_MIN_SCRATCH_BYTES = 256
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class TrtRuntime:
         if self._engine is None:
             raise _error_from_log(EngineUnavailable, f"{library.name} cannot load the plan: ", library.take_errors())
         self._context_config = _context_config(library, self._engine, runtime_cache)
-        self._scratch = cuda.device_buffer(max(_scratch_bytes(self._engine), _SCRATCH_AT_LEAST))
+        self._scratch = cuda.device_buffer(max(_scratch_bytes(self._engine), _MIN_SCRATCH_BYTES))
 
     def enqueue(self, shape: BatchShape, addresses: Mapping[str, int], stream: Stream) -> None:
         """Queue one batch on the stream.

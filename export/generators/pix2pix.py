@@ -39,7 +39,7 @@ NetName = Literal["unet_128", "unet_256", "resnet_6blocks", "resnet_9blocks"]
 NormName = Literal["batch", "instance", "none"]
 Norm = Callable[[int], nn.Module]
 _DEPTHS = {"unet_128": 7, "unet_256": 8}
-_SHALLOWEST = 5
+_MIN_DEPTH = 5
 """The fewest levels that upstream's class can have; files with fewer lack keys."""
 _BLOCKS = {"resnet_6blocks": 6, "resnet_9blocks": 9}
 
@@ -229,7 +229,7 @@ def _recognise_unet(state: State) -> Pix2PixOptions | None:
     while f"{prefix}.{1 if depth == 1 else 3}.model.1.weight" in state:
         prefix = f"{prefix}.{1 if depth == 1 else 3}.model"
         depth += 1
-    if depth < _SHALLOWEST or "model.model.3.weight" not in state:
+    if depth < _MIN_DEPTH or "model.model.3.weight" not in state:
         return None
     net = {levels: name for name, levels in _DEPTHS.items()}.get(depth)
     if net is None:

@@ -28,7 +28,7 @@ _COUNTS = frozenset({"n_averaged", "steps", "step", "initted", "num_updates", "d
 """Names of the numbers that averaging keeps beside the weights."""
 _BACKUP = re.compile(r"collected|backup|stored", re.IGNORECASE)
 """Lists beside the averages that hold the net's own weights while the averages are in use."""
-_DEEPEST_WRAPPER, _DEEPEST_PREFIX, _LONGEST_LIST = 4, 2, 16
+_MAX_WRAPPER_DEPTH, _MAX_PREFIX_DEPTH, _MAX_LIST_LENGTH = 4, 2, 16
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def state_dicts(value: object, check: Callable[[Tensor, str], Tensor]) -> list[S
         if not state:
             continue
         checked = {name: check(tensor, name) for name, tensor in _without_prefixes(state, where).items()}
-        found += _with_nets_by_prefix(StateDict(where, checked), _DEEPEST_PREFIX)
+        found += _with_nets_by_prefix(StateDict(where, checked), _MAX_PREFIX_DEPTH)
     return found
 
 
@@ -83,13 +83,13 @@ def _mappings(
     value: object, where: str, depth: int, seen: dict[int, int]
 ) -> Iterator[tuple[str, Mapping[object, object]]]:
     """Yield each mapping with its path; `seen` maps the id of an opened container to its depth, against cycles."""
-    if isinstance(value, list | tuple) and len(value) <= _LONGEST_LIST:  # of nets
+    if isinstance(value, list | tuple) and len(value) <= _MAX_LIST_LENGTH:  # of nets
         inside: dict[object, object] = {str(number): inner for number, inner in enumerate(value)}
     elif isinstance(value, Mapping):
         inside = dict(value)
     else:
         return
-    if seen.get(id(value), _DEEPEST_WRAPPER + 1) <= depth:
+    if seen.get(id(value), _MAX_WRAPPER_DEPTH + 1) <= depth:
         return
     seen[id(value)] = depth
     if isinstance(value, Mapping):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-MEASURE_EVERY_S = 0.01
+MEASURE_INTERVAL_S = 0.01
 LOOP_PASSES = 2
 """A request waits for the loop twice: when it arrives, and when it has been computed."""
 _MAX_UNREAD = 5
@@ -41,8 +41,8 @@ class LoopLag:
         """Measure until cancelled."""
         try:
             while True:
-                self._due = self.clock() + MEASURE_EVERY_S
-                await asyncio.sleep(MEASURE_EVERY_S)
+                self._due = self.clock() + MEASURE_INTERVAL_S
+                await asyncio.sleep(MEASURE_INTERVAL_S)
                 self._late_s = max(0.0, self.clock() - self._due)
                 self._unread += 1
                 if self._unread > _MAX_UNREAD:
@@ -57,6 +57,6 @@ class LoopLag:
         self._late_s = max(0.0, self.clock() - self._due)
 
     def _end_pause(self, paused: asyncio.Future[None]) -> None:
-        self._paused, self._due = None, self.clock() + MEASURE_EVERY_S
+        self._paused, self._due = None, self.clock() + MEASURE_INTERVAL_S
         if not paused.done():
             paused.set_result(None)

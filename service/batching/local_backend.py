@@ -48,7 +48,7 @@ OpenDevice = Callable[[Callable[[], None]], Device]
 _EMPTY_HINT = (
     "pass another folder with --models-dir, or export a model with `retouch export`; the folder is checked regularly"
 )
-_SUPERVISE_EVERY_S = 0.1
+_SUPERVISE_INTERVAL_S = 0.1
 _JOIN_TIMEOUT_S = 5.0
 """Seconds to wait at shutdown for the worker, whose thread is a daemon and does not keep the process alive."""
 
@@ -138,7 +138,7 @@ class LocalBackend:
         It continues when only the model loader has lost the device, because the worker may have batches to answer.
         """
         while self.supervisor.device_lost is None:
-            await asyncio.sleep(_SUPERVISE_EVERY_S)
+            await asyncio.sleep(_SUPERVISE_INTERVAL_S)
             state = self.supervisor.state  # read once, because the worker may begin to hang between two reads
             if self.own_process and self.supervisor.needs_new_process(state):
                 self.lost.set()

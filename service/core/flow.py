@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-HIGHEST_PRIORITY = 9
+MAX_PRIORITY = 9
 NORMAL_PRIORITY = 5
 PRIORITY_NAMES = {"low": 2, "normal": NORMAL_PRIORITY, "high": 8}
 

@@ -22,7 +22,7 @@ from service.pipeline import Pipeline
 from service.saving.reader import ResultReader
 
 _log = structlog.get_logger(__name__)
-_FINISH_EVERY_S = 2.0
+_FINISH_INTERVAL_S = 2.0
 _TIDY_EVERY_RUNS = 1800
 """Runs of `Deletion.finish` between removals of old tombstones and thumbnails: about an hour."""
 _LATE_WRITE_S = 60.0
@@ -75,7 +75,7 @@ async def _finish(deletion: Deletion) -> None:
                 await deletion.tidy()
         except (ServiceError, OSError) as error:
             _log.warning("copies of deleted results cannot be removed; retrying", error=str(error))
-        await asyncio.sleep(_FINISH_EVERY_S)
+        await asyncio.sleep(_FINISH_INTERVAL_S)
 
 
 async def _index_older_results(pipeline: Pipeline, stop: threading.Event) -> None:

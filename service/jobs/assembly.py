@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 _MAX_UNFINISHED = 1000
 """Limit of unfinished jobs across all processes: each keeps its request's files on disk."""
-_DELIVER_EVERY_S = 0.5
+_DELIVER_INTERVAL_S = 0.5
 _MAX_PAUSE_S = 5.0
 """Longest pause of a job that waits for space in the spool."""
 _CLEAN_UP_EVERY = 120
@@ -155,4 +155,4 @@ async def _deliver_webhooks(deliverer: Deliverer) -> None:
             tried = 0
             _log.warning("webhook delivery failed; retrying", error=repr(error))
         if not tried:
-            await asyncio.sleep(_DELIVER_EVERY_S)
+            await asyncio.sleep(_DELIVER_INTERVAL_S)

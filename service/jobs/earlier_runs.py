@@ -20,7 +20,7 @@ from service.core.reply import Encoded
 from service.jobs.jobs_table import Job
 
 _log = structlog.get_logger(__name__)
-_POLL_EVERY_S = 0.5
+_POLL_INTERVAL_S = 0.5
 
 
 def result_id(job_id: str, run: int, picture: int) -> str:
@@ -73,7 +73,7 @@ class EarlierRuns:
                     "the result was computed, but the storage of results did not accept it in time; try again later"
                 )
                 raise NotReady(reason, code="storage_unavailable")
-            await asyncio.sleep(_POLL_EVERY_S)
+            await asyncio.sleep(_POLL_INTERVAL_S)
         return [url for one in found if (url := Encoded(b"", one).url)]
 
     async def _any_unstored(self, found: Sequence[str]) -> bool:

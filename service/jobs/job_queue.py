@@ -16,7 +16,7 @@ from service.jobs.jobs_table import Job
 from service.ledger.contract import Owner
 from service.ledger.database import Database
 
-_POLL_EVERY_S = 0.5
+_POLL_INTERVAL_S = 0.5
 
 
 class JobQueue(Protocol):
@@ -91,7 +91,7 @@ class HostQueue:
 
     async def pause(self) -> None:
         """See `JobQueue`."""
-        await asyncio.sleep(_POLL_EVERY_S)
+        await asyncio.sleep(_POLL_INTERVAL_S)
 
     def slot_freed(self) -> None:
         """Do nothing: every admitted job runs at once."""

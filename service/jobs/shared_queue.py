@@ -16,7 +16,7 @@ from service.ledger.contract import SharedOwner, Transaction, named
 from service.ledger.database import Database
 
 TOPIC = "jobs"
-_POLL_EVERY_S = 2.0
+_POLL_INTERVAL_S = 2.0
 """Longest wait for a notification: ended leases send none, and some are lost while the database is away."""
 _WAITING = (
     "SELECT id FROM jobs WHERE finished_at IS NULL AND (owner = '' OR (owner = ? AND created_at < ?) "
@@ -65,7 +65,7 @@ class SharedQueue:
 
     async def pause(self) -> None:
         """See `JobQueue`."""
-        await self.owner.changed(TOPIC, _POLL_EVERY_S)
+        await self.owner.changed(TOPIC, _POLL_INTERVAL_S)
 
     def slot_freed(self) -> None:
         """See `JobQueue`."""

@@ -14,7 +14,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-_RAISE_EVERY_S = 1.0
+_RAISE_INTERVAL_S = 1.0
 _RECHECK_S = 0.05
 """Pause before a file counts as overwritten: a checkpoint may be writing its header."""
 
@@ -50,7 +50,7 @@ class OverwriteWatch:
     def raise_version(self, writing: sqlite3.Connection) -> None:
         """Raise the version, in a writing transaction, at most once a second."""
         now = time.monotonic()
-        if now >= self._raised_at + _RAISE_EVERY_S:
+        if now >= self._raised_at + _RAISE_INTERVAL_S:
             (version,) = writing.execute("PRAGMA user_version").fetchone()
             writing.execute(f"PRAGMA user_version={version + 1}")
             self._raised_at = now

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 EXIT_DEVICE_LOST = 75
 """Exit status of a process that lost its GPU and should be restarted: EX_TEMPFAIL in sysexits.h."""
-FLUSH_AT_LEAST_S = 5.0
+MIN_FLUSH_S = 5.0
 """Least time to write accepted results to the disk, in seconds, even if the requests used up the drain timeout."""
 
 
@@ -46,7 +46,7 @@ class Drain:
     @property
     def flush_s(self) -> float:
         """Seconds that the result store has left to flush."""
-        return max(FLUSH_AT_LEAST_S, self.timeout_s - self.waited_s)
+        return max(MIN_FLUSH_S, self.timeout_s - self.waited_s)
 
     @property
     def clean(self) -> bool:

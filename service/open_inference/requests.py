@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from engines.manifest import Manifest
 from service.core.errors import InvalidOption, InvalidRequest
-from service.core.flow import HIGHEST_PRIORITY
+from service.core.flow import MAX_PRIORITY
 from service.core.schemas import OPTIONS, Options
 from service.intake.options import options_of
 from service.intake.request_metadata import MAX_TIMEOUT_MS
@@ -119,7 +119,7 @@ def priority_of(level: int) -> int | None:
     """
     if level < 0:
         raise InvalidOption("priority: send 1 (first) to 10 (last), or 0 for the normal one")
-    return max(0, HIGHEST_PRIORITY + 1 - level) if level else None
+    return max(0, MAX_PRIORITY + 1 - level) if level else None
 
 
 def check_requested_outputs(names: list[str], parameters: Mapping[str, Any], *, classes: int) -> None:

@@ -17,7 +17,7 @@ from service.repeats.response_files import ResponseFiles
 from service.saving.store import ResultStore
 
 _log = structlog.get_logger(__name__)
-_DELETE_EVERY_S = 60.0
+_DELETE_INTERVAL_S = 60.0
 _KEY_TTL_S = 86_400.0
 """Lifetime of a key and its answer in seconds: clients that retry do so within a day."""
 _MAX_WAIT_S = 30.0
@@ -65,4 +65,4 @@ async def _delete_expired_keys(idempotency: Idempotency) -> None:
             await idempotency.delete_expired()
         except (ServiceError, OSError) as error:
             _log.warning("expired idempotency keys cannot be deleted; retrying", error=str(error))
-        await asyncio.sleep(_DELETE_EVERY_S)
+        await asyncio.sleep(_DELETE_INTERVAL_S)

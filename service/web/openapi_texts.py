@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.core.flow import HIGHEST_PRIORITY, PRIORITY_NAMES
+from service.core.flow import MAX_PRIORITY, PRIORITY_NAMES
 
 INTRODUCTION = (
     "Retouch serves trained image-to-image generators. Send a picture and get a picture back: `POST /v1/inpaint` "
@@ -94,7 +94,7 @@ PICTURE_PARAMETERS = [
     ),
     _header_parameter(
         "X-Priority",
-        {**_TEXT, "enum": [*PRIORITY_NAMES, *map(str, range(HIGHEST_PRIORITY + 1))]},
+        {**_TEXT, "enum": [*PRIORITY_NAMES, *map(str, range(MAX_PRIORITY + 1))]},
         "Priority in the queue: `low` (2), `normal` (5, the default), `high` (8), or a number from 0 (last) to 9 "
         "(first). Each level gets twice the share of the level below.",
     ),

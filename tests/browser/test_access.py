@@ -16,7 +16,7 @@ from tests.browser.tab import PICTURES, Tab, encoded
 
 AXE = Path(__file__).parents[2] / ".venv-browser/node_modules/axe-core/axe.min.js"
 SCREENS = {"phone": (390, 844), "phone on its side": (844, 390), "desktop": (1440, 900), "4K": (3840, 2160)}
-LEAST_TARGET = 44
+MIN_TARGET = 44
 
 
 def violations(tab: Tab) -> list[str]:
@@ -58,7 +58,7 @@ def test_everything_is_on_the_screen_and_large_enough_for_a_finger(open_tab: Ope
         name = button.get_attribute("aria-label") or button.inner_text()
         if name.startswith("Close "):
             continue  # a mark on the corner of a thumbnail
-        if box["width"] < LEAST_TARGET or box["height"] < LEAST_TARGET:
+        if box["width"] < MIN_TARGET or box["height"] < MIN_TARGET:
             small.append((name, box))
         assert box["x"] >= 0, name
         assert box["x"] + box["width"] <= width, name
@@ -102,7 +102,7 @@ def test_a_picture_is_opened_seen_and_filled_in_a_window_enlarged_four_times(ope
 @pytest.mark.parametrize("width", [1024, 999, 844, 821])
 def test_the_row_under_the_picture_is_as_high_as_a_button(open_tab: OpenTab, url: str, width: int) -> None:
     tab = open_tab(url, viewport={"width": width, "height": 390})
-    assert tab.page.locator("#actions").bounding_box()["height"] <= LEAST_TARGET + 17
+    assert tab.page.locator("#actions").bounding_box()["height"] <= MIN_TARGET + 17
     sizes = [tab.page.locator(box).bounding_box()["width"] for box in ("#texture", "#instant")]
     assert sizes == [20, 20]
 

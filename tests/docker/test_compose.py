@@ -11,7 +11,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from service.core.settings import Settings, load_settings
-from service.lifecycle.drain import FLUSH_AT_LEAST_S
+from service.lifecycle.drain import MIN_FLUSH_S
 from service.web.middleware.foreign_pages import KnownSites
 from tests.docker.compose_file import COMPOSE, DOCKER, resolved
 
@@ -118,7 +118,7 @@ def test_the_servers_settings_exist_and_it_is_given_more_time_to_end_than_it_tak
         assert settings.keys_file == "/secrets/keys.json"
         minutes, seconds = re.findall(r"(?:(\d+)m)?(\d+)s", services[name]["stop_grace_period"])[0]
         grace_s = int(minutes or 0) * 60 + int(seconds)
-        assert grace_s >= settings.drain_delay_s + settings.drain_timeout_s + 2 + 2 * FLUSH_AT_LEAST_S
+        assert grace_s >= settings.drain_delay_s + settings.drain_timeout_s + 2 + 2 * MIN_FLUSH_S
 
 
 def test_results_go_to_minio_unless_the_endpoint_is_set_to_nothing_which_means_s3_itself() -> None:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from service.core.settings import SettingsInvalid, load_settings
-from service.lifecycle.drain import FLUSH_AT_LEAST_S
+from service.lifecycle.drain import MIN_FLUSH_S
 from service.telemetry.metrics import Metrics
 from tests.docker.compose_file import DOCKER
 
@@ -156,7 +156,7 @@ def test_its_settings_exist_and_it_is_given_more_time_to_end_than_it_takes(overl
     environ = {entry["name"]: entry.get("value", "") for entry in container(overlay)["env"]}
     settings = load_settings(environ={name: value for name, value in environ.items() if name.startswith("RETOUCH_")})
     grace_s = pod(overlay)["terminationGracePeriodSeconds"]
-    assert grace_s >= settings.drain_delay_s + settings.drain_timeout_s + 2 + 2 * FLUSH_AT_LEAST_S
+    assert grace_s >= settings.drain_delay_s + settings.drain_timeout_s + 2 + 2 * MIN_FLUSH_S
     ports = {port["name"]: port["containerPort"] for port in container(overlay)["ports"]}
     assert ports == {"http": settings.port, "metrics": settings.metrics_port}
     assert bool(settings.ledger_url) == bool(settings.results_url) == (overlay == "fleet")

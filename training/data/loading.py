@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from training.errors import DataMissing
 
-_MOST_NAMED = 20
+_MAX_NAMED = 20
 FileT = TypeVar("FileT")
 LoadedT = TypeVar("LoadedT")
 
@@ -38,7 +38,7 @@ def load_all(load: Callable[[FileT], LoadedT], files: Iterable[FileT], threads: 
     if len(faults) == 1:
         raise faults[0]
     if faults:
-        more = f"\nand {len(faults) - _MOST_NAMED} more" if len(faults) > _MOST_NAMED else ""
-        named = "\n".join(map(str, faults[:_MOST_NAMED]))
+        more = f"\nand {len(faults) - _MAX_NAMED} more" if len(faults) > _MAX_NAMED else ""
+        named = "\n".join(map(str, faults[:_MAX_NAMED]))
         raise DataMissing(f"{len(faults)} of {len(found)} files cannot be used:\n{named}{more}")
     return [one for one in found if not isinstance(one, DataMissing)]

@@ -15,7 +15,7 @@ from export.generators.fillnet.options import FillNetOptions
 
 _HE = 1.387
 """√(2 / (1 + 0.2²)): preserves the magnitude of activations through LeakyReLU 0.2 (He et al. 2015)."""
-_LEAST_SQUARES = 1e-8
+_MIN_SQUARES = 1e-8
 _QUIET_BRANCH, _QUIET_COLOUR = 0.35, 0.08
 """Initial gains, small: residual branches start weak, and the first pictures are close to the push-pull fill."""
 
@@ -34,7 +34,7 @@ class NormedConv(nn.Module):
 
     def folded(self) -> Tensor:
         """Return the filters of the equivalent ordinary convolution."""
-        length = (self.weight.square().sum((1, 2, 3)) + _LEAST_SQUARES).sqrt()
+        length = (self.weight.square().sum((1, 2, 3)) + _MIN_SQUARES).sqrt()
         return self.weight * (self.gain * _HE / length)[:, None, None, None]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ def training_state(state: State) -> State:
         if key.endswith(".weight"):
             weight = tensor.float()
             length = weight.square().sum((1, 2, 3)).sqrt()
-            unit = weight / length.clamp(min=_LEAST_SQUARES)[:, None, None, None]
+            unit = weight / length.clamp(min=_MIN_SQUARES)[:, None, None, None]
             own[key] = (
                 unit * weight[0].numel() ** 0.5
             )  # entries of magnitude 1, as at initialisation, which suits the learning rate

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 _POLL_S = 0.02
-_REPORT_EVERY_S = 10.0
+_REPORT_INTERVAL_S = 10.0
 
 
 class Turns:
@@ -55,10 +55,10 @@ class Turns:
     def _wait_for_lock(self, file: IO[str], kind: int) -> None:
         """Poll for the lock, and report every ten seconds who has it."""
         began = time.monotonic()
-        reported = -_REPORT_EVERY_S
+        reported = -_REPORT_INTERVAL_S
         while not _lock(file, kind):
             waited = time.monotonic() - began
-            if waited - reported >= _REPORT_EVERY_S and self._path is not None:
+            if waited - reported >= _REPORT_INTERVAL_S and self._path is not None:
                 reported, holder = waited, self._path.read_text("utf-8")
                 self._notify(f"has waited {waited:.0f} s for the device, in use by {holder or 'studies that compile'}")
             time.sleep(_POLL_S)

@@ -26,7 +26,7 @@ from training.pix2pixhd_config import Pix2PixHDConfig
 from training.weights.initial import load_initial
 
 Array = NDArray[np.float32]
-_SMALLEST_SHARE = 0.5 / 32**2
+_MIN_SHARE = 0.5 / 32**2
 _ROUNDS = 50
 
 
@@ -64,7 +64,7 @@ def _clusters_by_class(
 ) -> Array:
     table = np.zeros((config.generator.label_nc, count, means.shape[1]), np.float32)
     for label in np.unique(classes[classes < len(table)]):  # ids that are no class of the net, as in training
-        is_large = (classes == label) & (shares >= _SMALLEST_SHARE)
+        is_large = (classes == label) & (shares >= _MIN_SHARE)
         table[label] = k_means(means[is_large if is_large.any() else classes == label], count, config.seed)
     return table
 

@@ -14,7 +14,7 @@ from export.generators.fillnet.options import HEADS
 MakeConv = Callable[..., nn.Module]
 _SLOPE = 0.2
 _SHARPNESS = 10.0
-_LEAST_LENGTH = 1e-3
+_MIN_LENGTH = 1e-3
 
 
 def activation(x: Tensor) -> Tensor:
@@ -53,4 +53,4 @@ class Attention(nn.Module):
 def _unit(vectors: Tensor) -> Tensor:
     """Scale vectors along the last axis to length 1."""
     length: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return vectors / length.clamp(min=_LEAST_LENGTH)
+    return vectors / length.clamp(min=_MIN_LENGTH)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from export.lowering import lower_norms
 
 SIDE = 256
-SMALLEST_SIDE = 4
+MIN_SIDE = 4
 _UNITS = ((16, 16, 2, 3), (16, 16, 3, 3), (16, 8, 4, 3), (8, 4, 5, 3), (4, 2, 6, 5), (2, 1, 7, 5))
 """Channels in and out (times ngf), dilations, kernel of the dilation."""
 
@@ -157,7 +157,7 @@ class SPDNormGenerator(nn.Module):
     def __init__(self, ngf: int, z_dim: int) -> None:
         super().__init__()
         self.widest = 16 * ngf
-        self.fc = nn.Linear(z_dim, self.widest * SMALLEST_SIDE**2)
+        self.fc = nn.Linear(z_dim, self.widest * MIN_SIDE**2)
         self.generated = nn.ModuleList(
             UpsamplingUnit(into * ngf, out * ngf, n, kernel) for into, out, n, kernel in _UNITS
         )
@@ -168,7 +168,7 @@ class SPDNormGenerator(nn.Module):
 
         `rows` is the index (of N) of the picture of each sample (of B); None if there is one sample per picture.
         """
-        x = self.fc(latent).view(-1, self.widest, SMALLEST_SIDE, SMALLEST_SIDE)
+        x = self.fc(latent).view(-1, self.widest, MIN_SIDE, MIN_SIDE)
         for unit in self.generated:
             x = unit(x, prior, valid, rows)
         return torch.tanh(self.conv_img(F.leaky_relu(x, 0.2)))

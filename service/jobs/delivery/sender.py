@@ -42,7 +42,7 @@ from service.ledger.database import Database
 _log = structlog.get_logger(__name__)
 RETRY_AFTER_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 50_400.0)
 """Pauses between attempts, as Standard Webhooks proposes, about 31 hours in all; after the last, one more attempt."""
-_POLL_EVERY_S = 0.5
+_POLL_INTERVAL_S = 0.5
 _TIMEOUT_S = 15.0
 _READ_S = 1.0
 """Time to read an answer that arrived while this process was paused, such as with its whole host."""
@@ -99,7 +99,7 @@ class Deliverer:
                     attempts.begin(origin_of(message.url), self._attempt_delivery(session, message))
                 if not attempts.in_flight:
                     return tried
-                await attempts.wait_for_slot(min(self.slot_s, _POLL_EVERY_S) if attempts.due else _POLL_EVERY_S)
+                await attempts.wait_for_slot(min(self.slot_s, _POLL_INTERVAL_S) if attempts.due else _POLL_INTERVAL_S)
 
     async def _claim_for_free_slots(self, attempts: Attempts) -> list[Delivery]:
         try:
@@ -118,7 +118,7 @@ class Deliverer:
         """Choose messages to attempt; queries the ledger only if the last result is used up or old."""
         time = asyncio.get_running_loop().time()
         if time >= attempts.next_query_at or not attempts.due:
-            attempts.next_query_at = time + _POLL_EVERY_S
+            attempts.next_query_at = time + _POLL_INTERVAL_S
             known = self.history.known()
             find_due = partial(
                 webhook_table.due_in_turn, max_per_origin=MAX_CONCURRENT, limit=MAX_CONSIDERED, always=known

@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-_CHECK_EVERY_S = 0.5
+_CHECK_INTERVAL_S = 0.5
 _PAUSE_S = 2.0
 """If this many seconds pass between two checks, the process was paused between them."""
 
@@ -80,7 +80,7 @@ class OverdueWatch:
                     _shut_down(connection)
 
     def _check_until_closed(self) -> None:
-        while not self._ended.wait(_CHECK_EVERY_S):
+        while not self._ended.wait(_CHECK_INTERVAL_S):
             self.check()
 
 

@@ -11,11 +11,11 @@ from zlib import crc32
 
 import numpy as np
 
-from service.core.flow import HIGHEST_PRIORITY, Flow
+from service.core.flow import MAX_PRIORITY, Flow
 
 _HASHES = 256
 """Number of hashes; large, because a quiet client with the same hash as a busy one may be refused because of it."""
-CELLS = (HIGHEST_PRIORITY + 1) * _HASHES
+CELLS = (MAX_PRIORITY + 1) * _HASHES
 
 
 class FlowCounts:

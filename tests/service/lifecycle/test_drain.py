@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.lifecycle.drain import FLUSH_AT_LEAST_S, Drain
+from service.lifecycle.drain import MIN_FLUSH_S, Drain
 from tests.fakes.clock import Clock
 
 
@@ -15,7 +15,7 @@ def test_time_used_by_requests_is_not_left_for_the_disk() -> None:
     drain.begin()
     assert (drain.waited_s, drain.flush_s) == (20.0, 40.0)
     clock.now += 50
-    assert drain.flush_s == FLUSH_AT_LEAST_S
+    assert drain.flush_s == MIN_FLUSH_S
 
 
 def test_a_drain_is_clean_if_all_requests_were_answered_and_all_results_saved() -> None:
