@@ -1,4 +1,4 @@
-"""Fills cases with each candidate, with the service's own stages, and compares the results with the original pictures."""
+"""Fills cases with each candidate, with the service's own stages, and compares results with the original pictures."""
 
 from __future__ import annotations
 
