@@ -48,7 +48,7 @@ class EngineOptions:
     device: `cpu` does not use a GPU.
     notify: called with each step as it begins, as text; building for a GPU takes minutes.
     race_s: seconds to time the engines of a device side by side, if `choice` is `auto` and no earlier race is stored.
-        0 for no race, and so the fixed order: for servers, which must not race beside their traffic.
+        0 for no race, and so the fixed order: for servers, which must not race while they serve.
     gpu_use: the models of this process on the GPU; if it is lost while there are several, no engine is blamed.
     """
 

@@ -125,7 +125,7 @@ class GpuLossMemory:
             _log.warning("GPU lost, not by a kernel: no engine is passed over for it", **about)
         elif not load.alone:
             to_do = "if it happens again, find the engine with retouch build, which loads each model alone"
-            _log.warning("GPU lost beside other models: no engine is passed over for it", **about, to_do=to_do)
+            _log.warning("GPU lost with other models loaded: no engine is passed over for it", **about, to_do=to_do)
         elif key := self._keys.get(lost.engine):
             self._records.put(key, GpuLoss(why=str(lost)))
             _log.warning("engine lost the GPU", **about)

@@ -176,7 +176,7 @@ def export(  # noqa: PLR0913 (each is a flag, or a group of flags)
 
 
 def _refuse_flags_of_a_model(context: typer.Context) -> None:
-    """Refuse, beside --program-only, flags about a model's graph, name or card, which it does not change.
+    """Refuse, with --program-only, flags about a model's graph, name or card, which it does not change.
 
     Raises:
         typer.BadParameter: such flags were given; the message names all.

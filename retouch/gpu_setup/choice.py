@@ -42,7 +42,7 @@ class RuntimeCandidate(NamedTuple):
     engine: the engine that it brings, as in `--engine`.
     name: the runtime, for people.
     requirements: the packages to install; empty if nothing is to be done, or if a folder is linked instead.
-    source: a package index beside the configured one, or a folder of wheels.
+    source: a package index to use with the configured one, or a folder of wheels.
     folder: the module of a system installation, to be linked into this environment.
     gigabytes: approximate size of the download; 0 if unknown or none.
     replaces_onnxruntime: whether its packages overwrite those of the CPU's ONNX Runtime, which have the same name.

@@ -39,7 +39,7 @@ class Environment:
 
         Args:
             requirements: names and versions.
-            source: a package index, or a folder of wheels, beside the configured ones.
+            source: a package index, or a folder of wheels, in addition to the configured ones.
             only_wheels: refuse source packages: TensorRT's on PyPI are stubs that fetch from elsewhere.
             over: reinstall these packages without their dependencies, over a package that has overwritten their files.
 

@@ -117,7 +117,7 @@ def add_model(request: AddRequest, notify: Notify) -> Added:
 def _check_request(request: AddRequest) -> None:
     """Check what the last step needs, before the first one downloads anything."""
     row = request.row
-    needed = ("torch", "onnx") if row.way == "export" else ("onnx",)
+    needed = ("torch", "onnx") if row.command == "export" else ("onnx",)
     if missing := [module for module in needed if importlib.util.find_spec(module) is None]:
         raise EngineUnavailable(f"adding {row.name} needs {' and '.join(missing)}: make install-export")
     try:
@@ -184,7 +184,7 @@ def _check_file(request: AddRequest, path: Path, digests: Mapping[str, str]) -> 
 
 
 def _published(request: AddRequest, path: Path, notify: Notify) -> Made:
-    return (_exported if request.row.way == "export" else _imported)(request, path, notify)
+    return (_exported if request.row.command == "export" else _imported)(request, path, notify)
 
 
 def _exported(request: AddRequest, path: Path, notify: Notify) -> Made:

@@ -32,8 +32,8 @@ class Row(BaseModel):
     licence: str = Field(default="", description="of the weights, in the publisher's words or an SPDX name")
     licence_source: _HTTPS | None = None
     training_data: str = ""
-    way: Literal["export", "import"] = Field(description="a checkpoint of a family, or a graph")
-    generator: str = Field(default="", description="of way export: the family")
+    command: Literal["export", "import"] = Field(description="the command that makes the model of the file")
+    generator: str = Field(default="", description="with command export: the family")
     options: dict[str, str] = Field(default_factory=dict, description="--option of export, or flags of import")
     tried: bool = Field(default=False, description="whether anybody of this project has fetched it from `url`")
 
@@ -41,8 +41,8 @@ class Row(BaseModel):
     def _can_be_got(self) -> Row:
         if (self.url is None) != bool(self.get_by_hand):
             raise ValueError("a file has either a url or words on how to get it by hand")
-        if (self.way == "export") != bool(self.generator):
-            raise ValueError("`generator` belongs to way export")
+        if (self.command == "export") != bool(self.generator):
+            raise ValueError("`generator` belongs to command export")
         return self
 
     @property

@@ -43,7 +43,7 @@ def _lama() -> tuple[Row, ...]:
             sha256="1faef5301d78db7dda502fe59966957ec4b79dd64e16f03ed96913c7a4eb68d6",
             licence="Apache-2.0",
             licence_source="https://huggingface.co/Carve/LaMa-ONNX/tree/main",
-            way="import",
+            command="import",
         ),
         Row(
             name="big-lama",
@@ -52,7 +52,7 @@ def _lama() -> tuple[Row, ...]:
             source=_LAMA,
             get_by_hand="save https://disk.yandex.ru/d/ouP6l8VJ0HpMZg in a browser",
             training_data="Places Challenge",
-            way="export",
+            command="export",
             generator="lama",
         ),
         Row(
@@ -63,7 +63,7 @@ def _lama() -> tuple[Row, ...]:
             url="https://github.com/Sanster/models/releases/download/add_big_lama/big-lama.pt",
             redirect_hosts=_GITHUB,
             md5="e3aa4aaa15225a33ec84f9f4bc47e500",
-            way="export",
+            command="export",
             generator="lama",
         ),
     )
@@ -79,7 +79,7 @@ def _migan() -> tuple[Row, ...]:
             url="https://huggingface.co/andraniksargsyan/migan/resolve/main/migan_pipeline_v2.onnx",
             redirect_hosts=_HUGGING_FACE,
             training_data="Places2",
-            way="import",
+            command="import",
             options={"sides": "512", "mask_means": "known", "composite": "inside"},
             **_MIGAN_LICENCE,
         ),
@@ -91,7 +91,7 @@ def _migan() -> tuple[Row, ...]:
                 source=_MIGAN,
                 get_by_hand=f"take {file} from https://drive.google.com/drive/folders/1xNtvN2lto0p5yFKOEEg9RioMjGrYM74w",
                 training_data=data,
-                way="export",
+                command="export",
                 generator="migan",
                 **_MIGAN_LICENCE,
             )
@@ -109,7 +109,7 @@ def _migan() -> tuple[Row, ...]:
             url="https://github.com/Sanster/models/releases/download/migan/migan_traced.pt",
             redirect_hosts=_GITHUB,
             md5="76eb3b1a71c400ee3290524f7a11b89c",
-            way="export",
+            command="export",
             generator="migan",
         ),
     )
@@ -126,7 +126,7 @@ def _deepfill() -> tuple[Row, ...]:
                 source=_NIPPONJO,
                 get_by_hand=f"save https://drive.google.com/file/d/{drive}/view in a browser",
                 training_data=data,
-                way="export",
+                command="export",
                 generator="deepfillv2",
             )
             for kind, how, data, drive in (
@@ -143,7 +143,7 @@ def _deepfill() -> tuple[Row, ...]:
             source=_CSQIANGWEN,
             get_by_hand="save https://drive.google.com/file/d/1uMghKl883-9hDLhSiI8lRbHCzCmmRwV-/view in a browser",
             training_data="Places365-Standard",
-            way="export",
+            command="export",
             generator="deepfillv2",
         ),
     )

@@ -18,7 +18,7 @@ _RETRY_S = 1.0
 
 
 class MessageMemory:
-    """Places for arriving messages, and bytes of unread replies.
+    """Slots for arriving messages, and bytes of unread replies.
 
     Args:
         max_bytes: memory for arriving messages, and as much again for unread replies.

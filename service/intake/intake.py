@@ -115,7 +115,7 @@ class Intake:
             self.flow = self.flow._replace(priority=priority)
 
     def call(self, raise_if_disconnected: Callable[[], None] = lambda: None) -> Call:
-        """Return what the pipeline needs of the request: its id, times, deadline and place in the fair order."""
+        """Return what the pipeline needs of the request: its id, times, deadline and position in the fair order."""
         return Call(
             *(self.arrival.request_id, self.received_at, self.received_at + self.allowed_s, self.flow),
             traceparent=self.arrival.traceparent,

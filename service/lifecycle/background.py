@@ -1,4 +1,4 @@
-"""Background tasks, which run beside the requests for as long as the server runs."""
+"""Background tasks, which run for as long as the server runs."""
 
 from __future__ import annotations
 

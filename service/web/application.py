@@ -52,7 +52,7 @@ class App:
         settings: the server's settings.
         open_backend: opens the backend; by default one in this process.
         version: version of the server in the OpenAPI document.
-        apis: foreign APIs to serve beside the server's own.
+        apis: foreign APIs to serve besides the server's own.
         opened: called with the running service before any request can arrive.
     """
 

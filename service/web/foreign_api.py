@@ -23,7 +23,7 @@ NO_FIELD_FOR_IT = {
 
 @dataclass(frozen=True, slots=True)
 class ForeignApi:
-    """Another server's API that this server implements beside its own."""
+    """Another server's API that this server implements besides its own."""
 
     name: str
     """Name of the API in the setting `apis`, and its tag in the OpenAPI document."""

@@ -58,8 +58,8 @@ def run(
         settings: the server's settings.
         open_backend: opens the backend; by default one in this process.
         listener: a bound socket; by default one is made for the settings' address.
-        apis: foreign APIs to serve beside the server's own.
-        extra_server: opens a server of another protocol beside this one.
+        apis: foreign APIs to serve besides the server's own.
+        extra_server: opens a server of another protocol that runs with this one.
         end_requests: counts the requests to end; by default a new `EndRequests`.
 
     Returns:

@@ -155,7 +155,7 @@ def test_a_loss_beside_a_loaded_model_is_held_against_no_engine(publish, directo
     served = choose(publish(name="served", onnx_model=conv_graph()), options, work)
     with capture_logs() as logs, pytest.raises(DeviceLost):
         choose(directory, options)
-    assert [line["event"] for line in logs] == ["GPU lost beside other models: no engine is passed over for it"]
+    assert [line["event"] for line in logs] == ["GPU lost with other models loaded: no engine is passed over for it"]
     assert choose(directory, in_new_process(options), work).passed_over == {}
     assert served.engine.name == "fake"
 

@@ -39,7 +39,13 @@ URL = "https://files.example/net.onnx"
 
 
 def row(**changes: object) -> Row:
-    facts = {"name": "net", "file": "net.onnx", "about": "a net", "source": "https://files.example", "way": "import"}
+    facts = {
+        "name": "net",
+        "file": "net.onnx",
+        "about": "a net",
+        "source": "https://files.example",
+        "command": "import",
+    }
     return Row.model_validate({**facts, "url": URL, "licence": "CC0", "training_data": "nothing", **changes})
 
 
@@ -105,7 +111,7 @@ def test_graph_of_another_form_than_the_published_one_is_refused_with_what_was_p
 def test_checkpoint_given_as_a_file_is_exported(server, add, tmp_path):
     path = tmp_path / "generator.pth"
     torch.save(randomised(DCGAN().build(DCGANOptions(nz=4, ngf=2)), 1).state_dict(), path)
-    by_hand = row(way="export", generator="dcgan", file="generator.pth", url=None, get_by_hand="ask", licence="")
+    by_hand = row(command="export", generator="dcgan", file="generator.pth", url=None, get_by_hand="ask", licence="")
     added = add(by_hand, file=path, trust=True)
     assert (added.manifest.generator, added.manifest.licence) == ("dcgan", "not stated")
     assert any("largest activation" in note for note in added.notes)
@@ -189,13 +195,13 @@ def test_what_would_stop_the_last_step_is_found_before_the_download(server, add,
 
 
 def test_every_family_of_the_table_is_one_that_export_has():
-    families = {published.generator for published in published_models() if published.way == "export"}
+    families = {published.generator for published in published_models() if published.command == "export"}
     assert families <= set(FAMILIES)
 
 
 def test_options_of_imported_rows_are_flags_of_import():
     for published in published_models():
-        if published.way == "import":
+        if published.command == "import":
             declaration_of(published)
 
 
