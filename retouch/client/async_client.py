@@ -201,6 +201,9 @@ class AsyncJob:
         self._exchanges = exchanges
         self.id = job_id
 
+    def __repr__(self) -> str:
+        return f"AsyncJob({self.id!r})"
+
     async def status(self) -> JobState:
         """Return the job's state.
 

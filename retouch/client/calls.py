@@ -13,6 +13,8 @@ from retouch.client.errors import KeyUnusable, OptionUnusable
 from retouch.client.options import Priority, Task
 from retouch.client.sources import Source, file_bytes
 
+_PICTURES: dict[Task, tuple[str, ...]] = {"inpaint": ("image", "mask"), "translate": ("image",), "generate": ()}
+"""The pictures that a call of each task takes as arguments."""
 _FILES = ("instance", "reference")
 """Options that are files."""
 _HEADERS = ("deadline_s", "priority", "request_id", "idempotency_key")
@@ -65,11 +67,21 @@ def read_call(
 
     Raises:
         PictureUnusable: a picture, or an option that is a file, cannot be sent.
-        KeyUnusable, OptionUnusable: as for `picture_call`.
+        OptionUnusable: there is no such task, or it takes other pictures; or as for `picture_call`.
+        KeyUnusable: as for `picture_call`.
     """
+    _check_pictures(task, tuple(pictures))
     given = {**pictures, **{name: options[name] for name in _FILES if options.get(name) is not None}}
     files = {name: file_bytes(source) for name, source in given.items()}
     return picture_call(task, files, options, new_key, job=job)
+
+
+def _check_pictures(task: Task, given: tuple[str, ...]) -> None:
+    if task not in _PICTURES:
+        raise OptionUnusable(f"{task!r} is not a task; pass inpaint, translate or generate")
+    if given != _PICTURES[task]:
+        takes, got = (" and ".join(names) or "no picture" for names in (_PICTURES[task], given))
+        raise OptionUnusable(f"submit({task!r}, …) takes {takes}; got {got}")
 
 
 def picture_call(

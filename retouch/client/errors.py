@@ -4,7 +4,7 @@ ClientError
 ├── AddressInvalid          an address is not http(s)://HOST:PORT, or an id is not valid
 ├── KeyFileUnreadable       the file with the API key cannot be read
 ├── KeyUnusable             a key or request id has characters that an HTTP header cannot carry
-├── OptionUnusable          an option has a value that no server takes
+├── OptionUnusable          an option has a value, or a job pictures, that no server takes
 ├── PictureUnusable         what was passed as a picture cannot be sent
 ├── SeveralPictures         a result has several pictures, and the caller asked for the only one
 ├── NoReply                 the connection was refused, was cut off, or timed out
@@ -27,9 +27,10 @@ ClientError
 │   ├── ServerFailed          500    internal, inference_failed, …
 │   ├── Unavailable           503    overloaded, not_ready, …
 │   └── DeadlineExceeded      504    deadline_exceeded
-├── JobFailed               a job ended with a problem
-├── JobCancelled            a job was cancelled
-└── JobUnfinished           a job did not end, or its result was not fetched, while `wait` waited for it
+└── JobError                a job has no result
+    ├── JobFailed             a job ended with a problem
+    ├── JobCancelled          a job was cancelled
+    └── JobUnfinished         a job did not end, or its result was not fetched, while `wait` waited for it
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class KeyUnusable(ClientError):
 
 
 class OptionUnusable(ClientError):
-    """An option has a value that no server takes."""
+    """An option has a value that no server takes, or `submit` got other pictures than its task takes."""
 
 
 class PictureUnusable(ClientError):
@@ -155,7 +156,7 @@ class RangeNotSatisfiable(Refused):
 
 
 class MisdirectedRequest(Refused):
-    """Status 421: the server does not go by the name that it was called by."""
+    """Status 421: the name in the address is not one of the server's names."""
 
 
 class InvalidOption(Refused):

@@ -6,7 +6,7 @@ import builtins
 import io
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,7 +22,7 @@ JobStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 class Picture:
     """One encoded picture."""
 
-    bytes: builtins.bytes
+    bytes: builtins.bytes = field(repr=False)
     """The file, as the server encoded it."""
     media_type: str
     """image/png, image/jpeg or image/webp."""

@@ -196,6 +196,9 @@ class Job:
         self._exchanges = exchanges
         self.id = job_id
 
+    def __repr__(self) -> str:
+        return f"Job({self.id!r})"
+
     def status(self) -> JobState:
         """Return the job's state.
 

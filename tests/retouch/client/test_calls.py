@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 from uuid import UUID
 
@@ -80,3 +81,20 @@ def test_options_that_are_pictures_are_parts_and_no_name_of_the_callers_files_is
     assert call.files == {"image": b"a", "instance": b"b"}
     assert call.multipart() == {"image": ("image", b"a"), "instance": ("instance", b"b")}
     assert Call("GET", "/v1/models").multipart() is None
+
+
+@pytest.mark.parametrize(
+    ("task", "pictures", "missing"),
+    [
+        ("inpaint", {}, "submit('inpaint', …) takes image and mask; got no picture"),
+        ("inpaint", {"image": b"1"}, "submit('inpaint', …) takes image and mask; got image"),
+        ("translate", {"image": b"1", "mask": b"1"}, "submit('translate', …) takes image; got image and mask"),
+        ("generate", {"image": b"1"}, "submit('generate', …) takes no picture; got image"),
+        ("paint", {"image": b"1"}, "'paint' is not a task; pass inpaint, translate or generate"),
+    ],
+)
+def test_a_job_with_other_pictures_than_its_task_takes_is_refused_before_it_is_sent(
+    task: Any, pictures: dict[str, bytes], missing: str
+) -> None:
+    with pytest.raises(OptionUnusable, match=re.escape(missing)):
+        read_call(task, pictures, {}, lambda: "key", job=True)
