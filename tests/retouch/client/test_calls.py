@@ -8,6 +8,7 @@ import pytest
 
 from retouch.client.calls import Call, picture_call, read_call
 from retouch.client.errors import KeyUnusable, OptionUnusable
+from retouch.client.options import GenerateOptions, InpaintOptions, PictureOptions, ResultFilter, TranslateOptions
 
 
 def made(options: dict[str, Any], *, job: bool = False) -> Call:
@@ -98,3 +99,15 @@ def test_a_job_with_other_pictures_than_its_task_takes_is_refused_before_it_is_s
 ) -> None:
     with pytest.raises(OptionUnusable, match=re.escape(missing)):
         read_call(task, pictures, {}, lambda: "key", job=True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [PictureOptions, InpaintOptions, TranslateOptions, GenerateOptions, ResultFilter],
+    ids=lambda o: o.__name__,
+)
+def test_the_help_of_options_explains_each_of_them(options: Any) -> None:
+    explained = re.findall(r"^ {4}(\w+): ", options.__doc__, re.MULTILINE)
+    assert explained == list(options.__annotations__)[-len(explained) :]
+    inherited = PictureOptions.__annotations__ if "PictureOptions" in options.__doc__ else {}
+    assert {*explained, *inherited} == set(options.__annotations__)
