@@ -180,7 +180,8 @@ class Idempotency:
     async def _answer_first_request(self, mine: Claim, work: Callable[[], Awaitable[StoredResponse]]) -> StoredResponse:
         try:
             response = await work()
-        except BaseException:  # or at the deadline, which cancels: the client may send a corrected request at once
+        except (Exception, asyncio.CancelledError):  # a deadline cancels
+            # as soon as it has the error, the client may send a corrected request with this key
             await asyncio.wait({self._release_in_background(mine)}, timeout=_MAX_RELEASE_S)
             raise
         # shielded from the client's disconnection, so that two answers to one key are never stored concurrently
