@@ -209,19 +209,19 @@ def _check_sites(settings: Settings) -> None:
     for origin in listed(settings.cors_origins):
         if not _ORIGIN.fullmatch(origin):
             raise SettingsInvalid(
-                f"cors_origins: {origin!r} is no origin as browsers send it; write it like https://app.example: "
+                f"cors_origins: {origin!r} is not an origin as browsers send it; write it like https://app.example: "
                 "with the scheme, in lower case, without a slash at the end"
             )
     for name in listed(settings.public_host):
         if not (_PUBLIC_HOST.fullmatch(name) or _is_address(name)):
             raise SettingsInvalid(
-                f"public_host: {name!r} is no name as browsers send it; write images.example.com, or *.example.com for "
-                "all below it; leave out https:// and what follows the name, and write letters beyond a-z as xn--"
+                f"public_host: {name!r} is not a name as browsers send it; write images.example.com, or *.example.com "
+                "for all below it; leave out https:// and what follows the name, and write letters beyond a-z as xn--"
             )
     for name in listed(settings.webhook_hosts):
         if not (_WEBHOOK_HOST.fullmatch(name) or _is_address(name)):
             raise SettingsInvalid(
-                f"webhook_hosts: {name!r} is no host; write hooks.example.com, or *.example.com for all below it: "
+                f"webhook_hosts: {name!r} is not a host; write hooks.example.com, or *.example.com for all below it: "
                 "without https://, a port and what follows"
             )
 

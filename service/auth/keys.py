@@ -38,7 +38,7 @@ Scope = Literal["inference", "metrics", "results:read", "results:delete"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 _MAX_FILE_BYTES = 64 * 2**20
 """Largest key file: some hundred thousand keys."""
-_NO_NAME = "it is no name for a key; use 1 to 64 letters, digits, spaces and . _ - @, and not spaces alone"
+_INVALID_NAME = "it is not a key name; use 1 to 64 letters, digits, spaces and . _ - @, and not spaces alone"
 _KEY = re.compile(r"rtk_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
 
 
@@ -49,7 +49,7 @@ def check_new_name(name: str) -> None:
         KeysInvalid: it is spaces alone.
     """
     if name and not name.strip():
-        raise KeysInvalid(f"name: {_NO_NAME}")
+        raise KeysInvalid(f"name: {_INVALID_NAME}")
 
 
 def _in_words(name: object, check: ValidatorFunctionWrapHandler) -> object:
@@ -57,7 +57,7 @@ def _in_words(name: object, check: ValidatorFunctionWrapHandler) -> object:
     try:
         return check(name)
     except ValidationError as error:
-        raise ValueError(_NO_NAME) from error
+        raise ValueError(_INVALID_NAME) from error
 
 
 class KeysInvalid(RetouchError):

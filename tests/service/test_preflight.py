@@ -83,10 +83,10 @@ def test_a_path_that_is_too_long_for_the_ledger_is_called_too_long(models_dir: P
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("cors_origins", "https://a.example,b.example", "'b.example' is no origin"),
+        ("cors_origins", "https://a.example,b.example", "'b.example' is not an origin"),
         ("cors_origins", "https://a.example/", "without a slash"),
         ("cors_origins", "https://A.example", "in lower case"),
-        ("cors_origins", "https://", "'https://' is no origin"),
+        ("cors_origins", "https://", "'https://' is not an origin"),
         ("public_host", "https://a.example", "leave out https://"),
         ("public_host", "a.example/retouch", "what follows the name"),
         ("public_host", "a b", "'a b' is no name"),
@@ -94,8 +94,8 @@ def test_a_path_that_is_too_long_for_the_ledger_is_called_too_long(models_dir: P
         ("public_host", "a.*.example", "for all below it"),
         ("public_host", "*.a.example:81", "for all below it"),
         ("public_host", "bücher.example", "xn--"),
-        ("webhook_hosts", "a.example,https://b.example", "'https://b.example' is no host"),
-        ("webhook_hosts", "a.example:8443", "'a.example:8443' is no host"),
+        ("webhook_hosts", "a.example,https://b.example", "'https://b.example' is not a host"),
+        ("webhook_hosts", "a.example:8443", "'a.example:8443' is not a host"),
         ("webhook_hosts", "a.*.example", "for all below it"),
     ],
 )

@@ -56,7 +56,7 @@ def test_a_limit_that_limits_nothing_or_allows_nothing_makes_no_key(tmp_path: Pa
 def test_a_name_that_no_key_can_have_is_refused_in_words(tmp_path: Path, name: str) -> None:
     made = keys("create", "--file", tmp_path / "keys.json", "--", name)
     assert (made.exit_code, made.stdout) == (1, "")
-    assert "name: it is no name for a key; use 1 to 64 letters" in made.stderr
+    assert "name: it is not a key name; use 1 to 64 letters" in made.stderr
     assert not (tmp_path / "keys.json").exists()
 
 

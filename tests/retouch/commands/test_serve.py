@@ -147,7 +147,7 @@ def test_a_wrong_setting_stops_the_start_with_exit_code_2(
     ("arguments", "message"),
     [
         (["--host", "0.0.0.0"], "pass their file with --keys-file"),
-        (["--cors-origins", "app.example"], "cors_origins: 'app.example' is no origin"),
+        (["--cors-origins", "app.example"], "cors_origins: 'app.example' is not an origin"),
         (["--inpaint-model", "My Model"], "inpaint_model: 'My Model' is not a model name"),
         (["--s3-endpoint", "minio:9000"], "s3_endpoint: 'minio:9000' is not http"),
         (["--otlp-endpoint", "collector"], "otlp_endpoint: 'collector' is not the address"),
