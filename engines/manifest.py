@@ -32,7 +32,7 @@ from engines.validation import validation_message
 MANIFEST_FILE = "manifest.json"
 ONNX_FILE = "model.onnx"
 CARD_FILE = "card.md"
-MOST_SAMPLES = 8
+MAX_SAMPLES = 8
 """The most latents per row for a model with the dimension `samples`, and so the most results of a request; engines are
 built for up to this number."""
 _MAX_BYTES = 2**20

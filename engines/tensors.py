@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from engines.base import BatchShape
-from engines.manifest import MOST_SAMPLES, Manifest, TensorSpec
+from engines.manifest import MAX_SAMPLES, Manifest, TensorSpec
 
 
 def largest_batch(manifest: Manifest, max_batch: int) -> BatchShape:
     """Return the batch that a GPU engine allocates for: rows of the largest tile, and all samples of one row."""
     height, width = max(manifest.size.tile_sizes(), key=lambda size: size[0] * size[1])
     rows = most_rows(manifest, max_batch)
-    return BatchShape(max(rows, MOST_SAMPLES) if manifest.samples_together else rows, height, width)
+    return BatchShape(max(rows, MAX_SAMPLES) if manifest.samples_together else rows, height, width)
 
 
 def most_rows(manifest: Manifest, max_batch: int) -> int:

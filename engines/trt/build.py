@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from engines.base import BatchShape
 from engines.errors import EngineUnavailable
-from engines.manifest import MOST_SAMPLES, ONNX_FILE, Manifest
+from engines.manifest import MAX_SAMPLES, ONNX_FILE, Manifest
 from engines.tensors import tensor_shape
 from engines.trt.build_progress import watch_build
 from engines.trt.layer_types import pin_types
@@ -94,7 +94,7 @@ def make_profiles(manifest: Manifest, max_batch: int, *, spanning: bool = False)
         spanning: make two profiles that span all tile sizes, tuned for the largest.
     """
     most = min(max_batch, manifest.max_batch)
-    samples = [(1, 1), (2, 4), (5, MOST_SAMPLES)] if manifest.samples_together else [(1, 1)]
+    samples = [(1, 1), (2, 4), (5, MAX_SAMPLES)] if manifest.samples_together else [(1, 1)]
     rows = [(1, 1, *few) for few in samples] + [(2, most // few[0], *few) for few in samples if most // few[0] > 1]
     tiles = list(manifest.size.tile_sizes())
     sizes = [(size, size) for size in tiles]

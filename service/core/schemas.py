@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from engines.manifest import MOST_SAMPLES, Manifest, Task
+from engines.manifest import MAX_SAMPLES, Manifest, Task
 from service.core.batch_rows import Strategy
 from service.core.errors import codes_by_status
 from service.core.pictures import ImageFormat, MaskMode
@@ -49,7 +49,7 @@ _SEED = Field(
 _SAMPLES = Field(
     1,
     ge=1,
-    le=MOST_SAMPLES,
+    le=MAX_SAMPLES,
     description="Number of different results. More than 1 only for models that draw random numbers.",
 )
 

@@ -70,7 +70,7 @@ class Deletion:
             index_table.to_remove,
             once_before=now - _OWN_TIME_S,
             twice_before=now - self.late_write_s,
-            most=_BATCH,
+            limit=_BATCH,
         )
         for result_id in await asyncio.to_thread(index.read, work):
             if not await self._remove(result_id):

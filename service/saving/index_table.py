@@ -90,7 +90,7 @@ def removed(ledger: Transaction, result_id: str) -> None:
     ledger.execute("UPDATE results SET removals = removals + 1 WHERE id = ? AND deleted_at IS NOT NULL", (result_id,))
 
 
-def to_remove(ledger: Transaction, once_before: float, twice_before: float, most: int) -> list[str]:
+def to_remove(ledger: Transaction, once_before: float, twice_before: float, limit: int) -> list[str]:
     """Return the ids of deleted results whose copies must still be removed, earliest deleted first.
 
     Copies are removed twice, as a copy may be stored at the time of the first removal.
@@ -99,12 +99,12 @@ def to_remove(ledger: Transaction, once_before: float, twice_before: float, most
         ledger: the transaction.
         once_before: limit of the deletion time for results whose copies were never removed.
         twice_before: limit of the deletion time for results whose copies were removed once.
-        most: limit of the number of results.
+        limit: largest number of results.
     """
     rows = ledger.execute(
         "SELECT id FROM results WHERE deleted_at IS NOT NULL AND removals < 2 "
         "AND deleted_at < CASE removals WHEN 0 THEN ? ELSE ? END ORDER BY deleted_at LIMIT ?",
-        (once_before, twice_before, most),
+        (once_before, twice_before, limit),
     )
     return [row["id"] for row in rows]
 

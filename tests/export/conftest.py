@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from engines.errors import EngineUnavailable
-from engines.manifest import MOST_SAMPLES, Manifest, MultipleSize
+from engines.manifest import MAX_SAMPLES, Manifest, MultipleSize
 from engines.trt.build import BuildOptions, ComputeCapability, build_plan, make_profiles, parse_network
 from engines.trt.library import MODULES, TensorRt, load_tensorrt
 from export.checkpoint import load_strictly, read_checkpoint, sha256_of
@@ -269,7 +269,7 @@ def check_plan(rtx: TensorRt, tmp_path: Path, write_half: Callable[..., Manifest
         assert rtx.take_errors() == []
         made = make_profiles(manifest, 4)
         assert {profile.most[1:3] for profile in made} == set(manifest.size.tile_sizes())
-        assert max(profile.most.samples for profile in made) == (MOST_SAMPLES if manifest.samples_together else 1)
+        assert max(profile.most.samples for profile in made) == (MAX_SAMPLES if manifest.samples_together else 1)
 
     return check
 

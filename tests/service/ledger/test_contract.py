@@ -285,7 +285,7 @@ def test_a_tombstone_outlasts_later_inserts(ledger: Connections) -> None:
     assert ledger.read(partial(index_table.deleted, result_ids=[ONE, TWO])) == {ONE}
     assert ledger.read(partial(index_table.known, result_ids=[ONE, TWO])) == {TWO}
     assert ledger.read(partial(index_table.find, result_id=TWO)) == row_of(sidecars[1], saved=True)
-    assert ledger.read(partial(index_table.to_remove, once_before=6.0, twice_before=0.0, most=9)) == [ONE]
+    assert ledger.read(partial(index_table.to_remove, once_before=6.0, twice_before=0.0, limit=9)) == [ONE]
     assert ledger.read(index_table.unremoved) == 1
     for _ in range(2):
         ledger.write(partial(index_table.removed, result_id=ONE))
