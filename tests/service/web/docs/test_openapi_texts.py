@@ -13,7 +13,7 @@ from service.core.schemas import InpaintOptions
 from service.intake.options import options_of
 from service.web import openapi_texts
 
-SOURCES = Path(__file__).parents[3] / "service"
+SOURCES = Path(__file__).parents[4] / "service"
 FIELD = "(`image`: )?"
 ADVICE = "(; send equal sizes, or mask_resize=nearest)?"
 """What errors add to their messages for this server's own API."""
