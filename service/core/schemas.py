@@ -284,10 +284,7 @@ def _enumerate_codes(schema: dict[str, Any]) -> None:
 
 
 class Problem(BaseModel):
-    """An error: problem details as in RFC 9457, with the further members `code`, `request_id` and `retryable`.
-
-    `/v1/models` and unknown paths add OpenAI's member `error` while that API is on.
-    """
+    """An error: problem details (RFC 9457) with further members; where OpenAI's clients ask, too, also with `error`."""
 
     type: str = Field(description="URN of the kind of problem: `urn:retouch:problem:CODE`.")
     title: str = Field(description="Name of the kind of problem, for people.")
