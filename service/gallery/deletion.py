@@ -85,7 +85,7 @@ class Deletion:
         """
         index = self.store.index
         drop = partial(index_table.drop_tombstones, deleted_before=self.now() - _TOMBSTONE_S)
-        await asyncio.to_thread(index.write, drop)
+        await asyncio.to_thread(index.write_removal, drop)
 
         def known(result_ids: list[str]) -> set[str]:
             return index.read(partial(index_table.known, result_ids=result_ids))
@@ -114,7 +114,7 @@ class Deletion:
             await asyncio.to_thread(self.thumbnails.drop, result_id)
             for forget in self.forget:
                 await forget(result_id)
-            await asyncio.to_thread(self.store.index.write, partial(_count_removal, result_id))
+            await asyncio.to_thread(self.store.index.write_removal, partial(_count_removal, result_id))
         except (OSError, ServiceError) as error:
             _log.warning("copies of a deleted result cannot be removed; retrying", result=result_id, error=str(error))
             return False

@@ -93,6 +93,13 @@ class Connections(ABC):
             NotReady: code `ledger_unavailable`; nothing was written, unless the connection broke during the commit.
         """
 
+    def write_removal(self, work: Callable[[Transaction], T], *, synced: bool = False) -> T:
+        """Run `work`, which belongs to the removal of data, as `write` does; on a full disk it uses reserved space."""
+        return self.write(work, synced=synced)
+
+    def restore_reserve(self) -> None:  # noqa: B027 -- a database has no disk of ours
+        """Reserve space for `write_removal` again after it was used; does nothing while the disk is full."""
+
 
 class Owner(Protocol):
     """This process among those that share the ledger."""

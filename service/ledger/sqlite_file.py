@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,15 +19,18 @@ from typing import TypeVar
 
 import structlog
 
+from service.core.errors import NotReady
 from service.ledger.contract import Connections, Transaction, unavailable
 from service.ledger.overwriting import OverwriteWatch
-from service.ledger.sqlite_refusals import LedgerLogMissing, LedgerOverwritten, LedgerRefused, not_usable
+from service.ledger.reserved_space import ReservedSpace
+from service.ledger.sqlite_refusals import LedgerLogMissing, LedgerOverwritten, LedgerRefused, is_disk_error, not_usable
+from service.ledger.sqlite_tables import create, use_write_ahead_log
 
 _log = structlog.get_logger(__name__)
 LEDGER_FILE = ".ledger.sqlite3"
+_RESERVE_FILE = ".ledger.reserve"
 _BUSY_TIMEOUT_S = 10.0
 _CLOSE_TIMEOUT_S = 5.0
-_SWITCH_RETRY_S = 0.01
 _MIB = 2**20
 _SIDE_FILE_SUFFIXES = ("-wal", "-shm")
 """Suffixes of SQLite's files beside the ledger: the write-ahead log and the shared memory."""
@@ -68,6 +70,7 @@ class SqliteFile(Connections):
         self._on_replaced = on_replaced
         self._watch = watch = OverwriteWatch(path)
         self._reading, self._writing = _OpenFile(path, schemas, watch), _OpenFile(path, schemas, watch)
+        self._reserve = ReservedSpace(path.with_name(_RESERVE_FILE))
         self._closed = False
 
     def open(self) -> None:
@@ -116,6 +119,35 @@ class SqliteFile(Connections):
         except sqlite3.Error as error:
             self._on_failed()
             raise unavailable(error) from error
+
+    def write_removal(self, work: Callable[[Transaction], T], *, synced: bool = False) -> T:
+        """See `Connections`."""
+        if not self._reserve.is_held:
+            self._checkpoint()
+        try:
+            return self.write(work, synced=synced)
+        except NotReady as error:
+            if not is_disk_error(error.__cause__):
+                raise
+        self._reserve.release()
+        self._checkpoint()
+        return self.write(work, synced=synced)
+
+    def restore_reserve(self) -> None:
+        """See `Connections`; while the disk has little room, the log is kept empty, too."""
+        self._reserve.restore()
+        if self._reserve.is_disk_low():
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Move the log's transactions to the file, if it has room to grow; the next ones reuse the log's space."""
+        with suppress(sqlite3.Error, OSError), self._writing.lock:
+            if not self._writing.is_at_its_path or self._watch.is_overwritten():
+                return  # its log does not belong to the file at the path
+            pages = "SELECT page_count * page_size AS bytes FROM pragma_page_count, pragma_page_size"
+            ((size,),) = self._writing.connection.execute(pages).fetchall()
+            if self._reserve.has_room(size - self.path.stat().st_size):  # a part of it would take room for nothing
+                self._writing.connection.execute("PRAGMA wal_checkpoint").fetchall()
 
     def _follow(self, file: _OpenFile) -> None:
         """Connect to the file at the path if it is no longer the connected one. Raises sqlite3.Error or NotReady."""
@@ -172,11 +204,11 @@ class _OpenFile:
         self.close()
         self.connection = _connect(self._path, is_new)
         opened = _file_at(self._path)
-        _use_write_ahead_log(self.connection)
+        use_write_ahead_log(self.connection, _BUSY_TIMEOUT_S)
         self.connection.execute("PRAGMA synchronous=NORMAL")
         self.connection.execute(f"PRAGMA journal_size_limit={16 * _MIB}")
         for schema in self._schemas:
-            _create(self.connection, schema)
+            create(self.connection, schema)
         side_files = {found for path in self._side_file_paths() if (found := _file_at(path))}
         if opened is None or opened != _file_at(self._path):  # the log beside it may be another file's
             self.connection.close()
@@ -253,34 +285,3 @@ def _file_at(path: Path) -> _FileId | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    """Switch a new file to the write-ahead log; fail if a file is read-only, as SQLite opens it without an error.
-
-    Retried for a while, because SQLite does not wait for another process that switches the same file.
-
-    Raises:
-        sqlite3.OperationalError: the file is read-only or stays locked.
-    """
-    give_up_at = time.monotonic() + _BUSY_TIMEOUT_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA incremental_vacuum(1)")  # needs permission to write, but writes nothing
-        except sqlite3.OperationalError as error:  # noqa: PERF203 -- tried again until it works
-            if "locked" not in str(error) or time.monotonic() > give_up_at:
-                raise
-            time.sleep(_SWITCH_RETRY_S)
-        else:
-            return
-
-
-def _create(connection: sqlite3.Connection, schema: str) -> None:
-    """Create tables, columns and indexes that are missing."""
-    for statement in schema.split(";"):
-        try:
-            connection.execute(statement)
-        except sqlite3.OperationalError as error:  # noqa: PERF203 -- SQLite has no IF NOT EXISTS for columns
-            if "duplicate column name" not in str(error):
-                raise

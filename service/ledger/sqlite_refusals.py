@@ -40,6 +40,11 @@ class LedgerOverwritten(LedgerRefused):
         self.remedy = f"stop all servers, remove {path.name}-wal and {path.name}-shm, and copy that file again"
 
 
+def is_disk_error(error: BaseException | None) -> bool:
+    """Return whether SQLite's error says that the disk accepts no writes, as when it is full."""
+    return isinstance(error, sqlite3.Error) and any(words in str(error) for words in _DISK_ERRORS)
+
+
 def not_usable(path: Path, error: sqlite3.Error) -> SettingsInvalid:
     """Return the error for a ledger that cannot be opened; its message says what to do, which depends on the cause."""
     remedy = "move it away to start with an empty ledger"
@@ -49,7 +54,7 @@ def not_usable(path: Path, error: sqlite3.Error) -> SettingsInvalid:
         remedy = f"its path is too long: {path_bytes:,} bytes, of at most {_LONGEST_PATH_BYTES}; choose a shorter one"
     elif unwritable or any(words in str(error) for words in _PERMISSION_ERRORS):
         remedy = "let the user of this server read and write that file and its folder, or " + remedy
-    elif any(words in str(error) for words in _DISK_ERRORS):
+    elif is_disk_error(error):
         remedy = "free space on that disk, or repair it, and start again"
     elif isinstance(error, LedgerLogMissing):
         remedy = "move those files to it, or remove them to start with an empty ledger"

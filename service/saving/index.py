@@ -89,7 +89,8 @@ class ResultIndex:
         Raises:
             NotReady: code `ledger_unavailable`: the ledger cannot be written now; nothing was deleted.
         """
-        return self.write(partial(index_table.bury, result_id=result_id, owner=owner, now=self._now()), synced=True)
+        work = partial(index_table.bury, result_id=result_id, owner=owner, now=self._now())
+        return self.connections.write_removal(work, synced=True)
 
     def deleted(self, result_ids: Collection[str]) -> set[str]:
         """Return the ids of the deleted results among `result_ids`.
@@ -105,15 +106,19 @@ class ResultIndex:
 
     def forget(self, result_ids: Collection[str]) -> None:
         """Remove the rows of results that no longer exist; tombstones stay. Raises as `bury` does."""
-        self.write(partial(index_table.forget, result_ids=result_ids))
+        self.write_removal(partial(index_table.forget, result_ids=result_ids))
 
     def read(self, work: Callable[[Transaction], T]) -> T:
         """Run `work`, which only reads. Raises as `deleted` does."""
         return self.connections.read(work)
 
-    def write(self, work: Callable[[Transaction], T], *, synced: bool = False) -> T:
-        """Run `work` in one transaction; `synced`: wait until it survives a power failure. Raises as `bury` does."""
-        return self.connections.write(work, synced=synced)
+    def write(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` in one transaction. Raises as `bury` does."""
+        return self.connections.write(work)
+
+    def write_removal(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work`, which belongs to the removal of results, also on a full disk. Raises as `bury` does."""
+        return self.connections.write_removal(work)
 
 
 def ledger_file(folder: Path) -> SqliteFile:

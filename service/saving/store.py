@@ -162,7 +162,11 @@ class ResultStore:
         return self._spooled.ids()
 
     def probe_disk(self) -> None:
-        """Probe a disk that failed; once it works again, waiting results are saved without a pause."""
+        """Probe a disk that failed; once it works again, waiting results are saved without a pause.
+
+        The space that deletions need on a full disk is reserved first.
+        """
+        self.index.connections.restore_reserve()
         self._writers.probe_disk()
 
     def count_unsaved(self) -> UnsavedCounts:

@@ -110,3 +110,37 @@ def test_a_disk_that_results_fill_holds_every_one_that_was_promised(tmp_path: Pa
             check_all_there(served, promised)
             assert served.terminate() == 0
     assert len(promised) >= 3
+
+
+def test_a_full_disk_is_emptied_by_deleting_results(tmp_path: Path, files: Files) -> None:
+    promised: dict[str, bytes] = {}
+    with (
+        tmpfs(tmp_path / "small", "3m") as small,
+        ServedProcess(tmp_path, results_dir=small / "results", drain_timeout_s=2) as served,
+    ):
+        wait_until((small / "results" / ".ledger.reserve").exists)
+        wait_until(lambda: ask(served, files, promised).status_code == 503)
+        fill(small)
+        assert {httpx.delete(f"{served.url}{location}").status_code for location in promised} <= {202, 204}
+        assert {httpx.get(f"{served.url}{location}").status_code for location in promised} == {410}
+        (small / "filler").unlink()
+        wait_until(lambda: ask(served, files, promised).status_code == 200)
+        served.kill()
+        served.start()
+        assert {httpx.get(f"{served.url}{location}").status_code for location in promised} == {200, 410}
+        assert served.terminate() == 0
+
+
+def test_a_full_disk_is_emptied_by_retention(tmp_path: Path, files: Files) -> None:
+    promised: dict[str, bytes] = {}
+    with tmpfs(tmp_path / "small", "3m") as small:
+        with ServedProcess(tmp_path, results_dir=small / "results", drain_timeout_s=2) as served:
+            wait_until(lambda: ask(served, files, promised).status_code == 503)
+            fill(small)
+            served.kill()
+        with ServedProcess(tmp_path, results_dir=small / "results", results_max_gb=0.0005) as served:
+            wait_until(lambda: ask(served, files, promised).status_code == 200)
+            listed = httpx.get(f"{served.url}/v1/results", params={"limit": 100}).json()["results"]
+            there = [location for location in promised if httpx.get(f"{served.url}{location}").status_code == 200]
+            assert 0 < len(there) == len(listed) < len(promised)
+            assert served.terminate() == 0
