@@ -194,7 +194,7 @@ class LimitedHttp(FramedHttp):
     _unparsed_bytes = 0
     """Bytes received since the last parsed line or piece of a body, such as of an unfinished header line."""
     _parsed_bytes = 0
-    """Bytes of names and values of this request's header parsed so far."""
+    """Bytes of the lines of this request's header parsed so far, without the first line."""
     _presence: ClientPresence
     """Says whether the client has disconnected; also in `request.state.presence`."""
 
@@ -237,8 +237,8 @@ class LimitedHttp(FramedHttp):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count a complete header line; a header over the limit makes the request invalid (400)."""
         self._unparsed_bytes = 0
-        self._parsed_bytes += len(name) + len(value)
-        if self._parsed_bytes > MAX_HEADER_BYTES:
+        self._parsed_bytes += len(name) + len(value) + len(b": \r\n")
+        if len(self.url) + self._parsed_bytes > MAX_HEADER_BYTES:
             raise ValueError(f"the header is larger than {MAX_HEADER_BYTES} bytes")
         super().on_header(name, value)
 

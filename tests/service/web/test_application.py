@@ -42,6 +42,7 @@ def exchange(url: str, *pieces: bytes) -> bytes:
 
 
 BEGIN = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
+HALF = b"Host: localhost\r\nX-Filler: " + b"a" * 40_000 + b"\r\n\r\n"
 
 
 def test_an_ordinary_request_passes(serve: Serve) -> None:
@@ -52,6 +53,8 @@ def test_an_ordinary_request_passes(serve: Serve) -> None:
     "pieces",
     [
         pytest.param([BEGIN, *[b"X-Filler: " + b"a" * 1000 + b"\r\n"] * 200, b"\r\n"], id="many lines"),
+        pytest.param([BEGIN + b"X-F: 1\r\n" * 10_000 + b"\r\n"], id="many small lines"),
+        pytest.param([b"GET /%b HTTP/1.1\r\n%b" % (b"a" * 40_000, HALF)], id="a path and lines"),
         pytest.param([BEGIN + b"X-Filler: ", *[b"a" * 16_384] * 64], id="one endless line"),
         pytest.param([BEGIN + b"X-Filler: " + b"a" * (MAX_HEADER_BYTES + 1) + b"\r\n\r\n"], id="one long line"),
         pytest.param([b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\n\r\n"], id="an endless path"),
@@ -66,6 +69,10 @@ def test_a_header_that_is_too_large_or_no_header_is_refused_and_the_server_goes_
     assert answer == b"" or b" 400 " in answer.splitlines()[0]
     with running.client() as client:
         assert client.get("/livez").status_code == 200
+
+
+def test_a_header_of_many_small_lines_within_the_limit_passes(serve: Serve) -> None:
+    assert b" 200 OK" in exchange(serve().url, BEGIN + b"X-F: 1\r\n" * 8_000 + b"Connection: close\r\n\r\n")
 
 
 def test_two_requests_on_one_connection_each_have_their_own_allowance(serve: Serve) -> None:
