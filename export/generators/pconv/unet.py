@@ -31,7 +31,7 @@ from export.partial_conv import (
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
-MAX_FP16 = 60000.0
+MAX_RATIO = 60000.0
 """Soft masks can make the window's sum, and with it the ratio's divisor, arbitrarily small; FP16 ends at 65504."""
 
 
@@ -123,7 +123,7 @@ class LoweredBlock(nn.Module):
         kind = features[0].dtype
         ratio, valid = self.ratio(masks)
         y = self.conv(torch.cat(features, 1) if len(features) > 1 else features[0]) * ratio.clamp(
-            -MAX_FP16, MAX_FP16
+            -MAX_RATIO, MAX_RATIO
         ).to(kind)
         y = y + self.shift.to(kind)
         if self.has_bias:
