@@ -6,14 +6,14 @@ from engines.base import BatchShape
 from engines.manifest import MAX_SAMPLES, Manifest, TensorSpec
 
 
-def largest_batch(manifest: Manifest, max_batch: int) -> BatchShape:
+def max_shape(manifest: Manifest, max_batch: int) -> BatchShape:
     """Return the batch that a GPU engine allocates for: rows of the largest tile, and all samples of one row."""
     height, width = max(manifest.size.tile_sizes(), key=lambda size: size[0] * size[1])
-    rows = most_rows(manifest, max_batch)
+    rows = max_rows(manifest, max_batch)
     return BatchShape(max(rows, MAX_SAMPLES) if manifest.samples_together else rows, height, width)
 
 
-def most_rows(manifest: Manifest, max_batch: int) -> int:
+def max_rows(manifest: Manifest, max_batch: int) -> int:
     """Return the most rows of one sample each in a batch: the service's limit or the model's, whichever is lower."""
     return min(max_batch, manifest.max_batch)
 

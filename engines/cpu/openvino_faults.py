@@ -6,7 +6,7 @@ from typing import Any
 
 _MAX_CHANNELS = 16
 """FP32 channels in a vector of 512 bits; with more channels oneDNN takes another path, which terminates."""
-_MAX_KERNEL = 14
+_MAX_KERNEL_WIDTH = 14
 
 
 def endless_in_bf16(model: Any) -> str:
@@ -25,6 +25,6 @@ def endless_in_bf16(model: Any) -> str:
         if not filters.is_static:
             continue
         groups, outputs, inputs, *kernel = filters.to_shape()
-        if outputs == inputs == 1 and groups <= _MAX_CHANNELS and kernel[-1] > _MAX_KERNEL:
+        if outputs == inputs == 1 and groups <= _MAX_CHANNELS and kernel[-1] > _MAX_KERNEL_WIDTH:
             return str(operation.get_friendly_name())
     return ""

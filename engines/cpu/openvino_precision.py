@@ -67,18 +67,18 @@ def _bar_db(manifest: Manifest) -> float:
 
 
 def _measure_bf16(compiler: Compiler, manifest: Manifest) -> Decision:
-    bar_db, most_levels = _bar_db(manifest), manifest.bf16_levels
+    bar_db, max_levels = _bar_db(manifest), manifest.bf16_levels
     reference, candidate = compiler.all_threads_request("fp32"), compiler.all_threads_request("bf16")
     probes = [*probe_feeds(manifest)]
-    if most_levels is not None:  # LaMa's error in bf16 is six times as large at 512² as at 256²
+    if max_levels is not None:  # LaMa's error in bf16 is six times as large at 512² as at 256²
         probes += single_row_probe_feeds(manifest, smallest_and_largest_tiles(manifest)[1:])
     verdict = compare(lambda feed: run_request(reference, feed), lambda feed: run_request(candidate, feed), probes)
     measured = f"{verdict}, the bar is {bar_db:g} dB"
     if not verdict.passes(bar_db):
         return Decision(precision="fp32", why=f"bf16 refused: {measured}")
-    if most_levels is not None:
-        measured += f"; fills differ by {verdict.levels:.2g} grey levels at most, the limit is {most_levels:.2g}"
-        if verdict.levels > most_levels:
+    if max_levels is not None:
+        measured += f"; fills differ by {verdict.levels:.2g} grey levels at most, the limit is {max_levels:.2g}"
+        if verdict.levels > max_levels:
             return Decision(
                 precision="fp32", why=f"bf16 refused: {measured} (fill_levels null in manifest.json allows it)"
             )

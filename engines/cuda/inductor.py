@@ -35,7 +35,7 @@ from engines.manifest import Manifest, TensorSpec
 from engines.parity.decisions import DecisionCache
 from engines.parity.gate import require_parity
 from engines.plan_cache import PlanCache
-from engines.tensors import largest_batch, most_rows, tensor_shape
+from engines.tensors import max_rows, max_shape, tensor_shape
 
 if TYPE_CHECKING:
     import torch
@@ -95,9 +95,9 @@ class InductorEngine(Engine):
         # TF32 has 10 bits of mantissa, as FP16: enough for scores that are FP32 only for range, in a tenth of the time
         self._torch.set_float32_matmul_precision("high")
         self._backend = backend
-        self.most, self.most_rows = largest_batch(manifest, max_batch), most_rows(manifest, max_batch)
+        self.max_shape, self.max_rows = max_shape(manifest, max_batch), max_rows(manifest, max_batch)
         self._memory = {
-            spec.name: self._allocate_zeros(spec, self.most) for spec in (*manifest.inputs, manifest.output)
+            spec.name: self._allocate_zeros(spec, self.max_shape) for spec in (*manifest.inputs, manifest.output)
         }
         self._graphs = True
         self._pool: Any = None
@@ -108,7 +108,7 @@ class InductorEngine(Engine):
         if (kept := self._artifacts.get(self._facts)) is not None:
             self._torch.compiler.load_cache_artifacts(kept)
         self._program: Any = _load_program(self._torch, directory / PROGRAM_FILE, manifest, device)
-        self.note = require_parity(self, directory, self._facts, DecisionCache(cache_dir / "precision"), self.most_rows)
+        self.note = require_parity(self, directory, self._facts, DecisionCache(cache_dir / "precision"), self.max_rows)
 
     @property
     def addresses(self) -> Mapping[str, int]:
@@ -177,8 +177,8 @@ class InductorEngine(Engine):
             compiled.run()
 
     def _get_or_compile(self, shape: BatchShape) -> _CompiledShape:
-        most = max(min(self.most_rows, self.most.batch // shape.samples), shape.batch)
-        padded = shape._replace(batch=min(_next_power_of_2(shape.batch), most))
+        max_rows = max(min(self.max_rows, self.max_shape.batch // shape.samples), shape.batch)
+        padded = shape._replace(batch=min(_next_power_of_2(shape.batch), max_rows))
         return self._shapes.get(padded) or self._compile(padded)
 
     def _compile(self, shape: BatchShape) -> _CompiledShape:
@@ -216,7 +216,8 @@ class InductorEngine(Engine):
         wanted, memory = tensor_shape(spec, shape), self._memory[spec.name]
         if math.prod(wanted) > memory.numel():
             raise EngineFailed(
-                f"{self.manifest.key}: {spec.name} of {wanted}; the engine was opened for batches of {self.most.batch}"
+                f"{self.manifest.key}: {spec.name} of {wanted}; the engine was opened for batches of "
+                f"{self.max_shape.batch}"
             )
         return memory[: math.prod(wanted)].view(wanted)
 

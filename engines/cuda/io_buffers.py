@@ -20,19 +20,19 @@ class IoBuffers:
     Args:
         cuda: the device.
         manifest: the model's manifest.
-        most: the shape of the largest batch.
+        max_shape: the shape of the largest batch.
 
     Raises:
         EngineOutOfMemory: the device has too little free memory.
     """
 
-    def __init__(self, cuda: Cuda, manifest: Manifest, most: BatchShape) -> None:
+    def __init__(self, cuda: Cuda, manifest: Manifest, max_shape: BatchShape) -> None:
         self._cuda = cuda
         self._manifest = manifest
         self._resources = ExitStack()
         try:
             self._buffers: dict[str, tuple[DeviceBuffer, PinnedBuffer]] = {
-                spec.name: self._allocate(spec, most) for spec in (*manifest.inputs, manifest.output)
+                spec.name: self._allocate(spec, max_shape) for spec in (*manifest.inputs, manifest.output)
             }
         except BaseException:
             self.close()
@@ -80,7 +80,7 @@ class IoBuffers:
                 f"{self._manifest.key}: {name} of {shape} takes {nbytes} bytes, the engine was opened for {room}"
             )
 
-    def _allocate(self, spec: TensorSpec, most: BatchShape) -> tuple[DeviceBuffer, PinnedBuffer]:
-        nbytes = int(np.prod(tensor_shape(spec, most))) * np.dtype(spec.dtype).itemsize
+    def _allocate(self, spec: TensorSpec, max_shape: BatchShape) -> tuple[DeviceBuffer, PinnedBuffer]:
+        nbytes = int(np.prod(tensor_shape(spec, max_shape))) * np.dtype(spec.dtype).itemsize
         device = self._resources.enter_context(closing(self._cuda.device_buffer(nbytes)))
         return device, self._resources.enter_context(closing(self._cuda.pinned_buffer(nbytes)))

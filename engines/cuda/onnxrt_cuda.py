@@ -28,7 +28,7 @@ from engines.feeds import batch_shape
 from engines.manifest import ONNX_FILE, Manifest
 from engines.parity.decisions import DecisionCache
 from engines.parity.gate import require_parity
-from engines.tensors import largest_batch, most_rows, tensor_shape
+from engines.tensors import max_rows, max_shape, tensor_shape
 
 _CUDA = "CUDAExecutionProvider"
 _NO_GRAPH = "-1"
@@ -85,7 +85,7 @@ class OnnxRuntimeCudaEngine(Engine):
         self.precision = manifest.precision
         self._on_gpu = provider == _CUDA
         self.device = f"cuda:{cuda.index}" if self._on_gpu else "cpu"
-        self.most, self.most_rows = largest_batch(manifest, max_batch), most_rows(manifest, max_batch)
+        self.max_shape, self.max_rows = max_shape(manifest, max_batch), max_rows(manifest, max_batch)
         self._cuda = cuda
         self._graphs = True
         self._bindings: dict[tuple[BatchShape, bool], _ShapeBinding] = {}
@@ -106,11 +106,11 @@ class OnnxRuntimeCudaEngine(Engine):
             self._stream: Stream = self._resources.enter_context(closing(cuda.stream()))
             self._inputs_ready = self._resources.enter_context(closing(cuda.event()))
             self._outputs_ready = self._resources.enter_context(closing(cuda.event()))
-            self._io = self._resources.enter_context(closing(IoBuffers(cuda, manifest, self.most)))
+            self._io = self._resources.enter_context(closing(IoBuffers(cuda, manifest, self.max_shape)))
             self._ort: Any = ort
             options = self._provider_options() if self._on_gpu else {}
             self._session = _open_session(ort, directory / ONNX_FILE, manifest.key, provider, options)
-            self.note = require_parity(self, directory, facts, DecisionCache(cache_dir / "precision"), self.most_rows)
+            self.note = require_parity(self, directory, facts, DecisionCache(cache_dir / "precision"), self.max_rows)
         except BaseException:
             self.close()
             raise

@@ -37,8 +37,10 @@ class Setup(NamedTuple):
     def shapes(self) -> list[BatchShape]:
         """Return the shapes to race on: one sample and a full batch of the smallest tile, one sample of the largest."""
         tiles = sorted(self.manifest.size.tile_sizes(), key=lambda size: size[0] * size[1])
-        most = min(self.max_batch, self.manifest.max_batch)
-        return list(dict.fromkeys((BatchShape(1, *tiles[0]), BatchShape(most, *tiles[0]), BatchShape(1, *tiles[-1]))))
+        max_batch = min(self.max_batch, self.manifest.max_batch)
+        return list(
+            dict.fromkeys((BatchShape(1, *tiles[0]), BatchShape(max_batch, *tiles[0]), BatchShape(1, *tiles[-1])))
+        )
 
     def facts(self, racers: Sequence[str]) -> dict[str, object]:
         """Return everything that a race's result depends on, except the device."""

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-_MAX_WORD_LENGTH = 40
+_MAX_WORD = 40
 """Width in cells beyond which words of prose (a path in a reason, say) are folded; names are never folded."""
 
 
@@ -44,7 +44,7 @@ def column_widths(spans: Sequence[tuple[int, int]], room: int) -> list[int]:
         spans: for each column, its minimum width and the width at which it needs no line breaks.
         room: the width of all columns together.
     """
-    widths = [least for least, _ in spans]
+    widths = [minimum for minimum, _ in spans]
     spare = room - sum(widths)
     waiting = sorted(range(len(spans)), key=lambda index: spans[index][1] - spans[index][0])
     while waiting and spare > 0:
@@ -60,8 +60,8 @@ def _column_span(column: Column, console: Console) -> tuple[int, int]:
     texts = [_plain_text(cell, console) for cell in (column.header, *column.cells)]
     words = [cell_len(word) for text in texts for word in text.split()]
     lines = [cell_len(line) for text in texts for line in text.splitlines()]
-    most = max(lines, default=0)
-    return (most, most) if column.no_wrap else (min(max(words, default=0), _MAX_WORD_LENGTH), most)
+    widest = max(lines, default=0)
+    return (widest, widest) if column.no_wrap else (min(max(words, default=0), _MAX_WORD), widest)
 
 
 def _plain_text(cell: object, console: Console) -> str:

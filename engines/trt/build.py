@@ -67,12 +67,12 @@ class BuildOptions:
 class Profile(NamedTuple):
     """A TensorRT optimisation profile: the smallest and the largest batch; kernels are tuned for the largest."""
 
-    least: BatchShape
-    most: BatchShape
+    smallest: BatchShape
+    largest: BatchShape
 
     def holds(self, shape: BatchShape) -> bool:
         """Return whether a batch of that shape runs on this profile."""
-        return all(least <= size <= most for least, size, most in zip(self.least, shape, self.most, strict=True))
+        return all(low <= size <= high for low, size, high in zip(self.smallest, shape, self.largest, strict=True))
 
 
 class Plan(NamedTuple):
@@ -93,18 +93,20 @@ def make_profiles(manifest: Manifest, max_batch: int, *, spanning: bool = False)
         max_batch: the service's largest batch.
         spanning: make two profiles that span all tile sizes, tuned for the largest.
     """
-    most = min(max_batch, manifest.max_batch)
+    max_rows = min(max_batch, manifest.max_batch)
     samples = [(1, 1), (2, 4), (5, MAX_SAMPLES)] if manifest.samples_together else [(1, 1)]
-    rows = [(1, 1, *few) for few in samples] + [(2, most // few[0], *few) for few in samples if most // few[0] > 1]
+    rows = [(1, 1, *few) for few in samples] + [
+        (2, max_rows // few[0], *few) for few in samples if max_rows // few[0] > 1
+    ]
     tiles = list(manifest.size.tile_sizes())
     sizes = [(size, size) for size in tiles]
     if spanning:
         heights, widths = zip(*tiles, strict=True)
         sizes = [((min(heights), min(widths)), (max(heights), max(widths)))]
     return [
-        Profile(BatchShape(least, *smallest, fewest), BatchShape(most, *largest, several))
+        Profile(BatchShape(first, *smallest, fewest), BatchShape(last, *largest, several))
         for smallest, largest in sizes
-        for least, most, fewest, several in rows
+        for first, last, fewest, several in rows
     ]
 
 
@@ -216,8 +218,8 @@ def _set_timing_cache(library: TensorRt, config: Any, timing_cache: bytes) -> An
 def _make_profile(builder: Any, manifest: Manifest, profile: Profile) -> Any:
     optimisation = builder.create_optimization_profile()
     for spec in manifest.inputs:
-        least, most = (tensor_shape(spec, shape) for shape in profile)
-        optimisation.set_shape(spec.name, least, most, most)
+        smallest, largest = (tensor_shape(spec, shape) for shape in profile)
+        optimisation.set_shape(spec.name, smallest, largest, largest)
     return optimisation
 
 

@@ -20,7 +20,7 @@ from engines.manifest import Manifest
 from engines.parity.decisions import DecisionCache
 from engines.parity.gate import require_parity
 from engines.plan_cache import PlanCache
-from engines.tensors import largest_batch, most_rows
+from engines.tensors import max_rows, max_shape
 from engines.trt.build import BuildOptions
 from engines.trt.library import TensorRt
 from engines.trt.plans import PlanSource, plan_facts
@@ -70,11 +70,11 @@ class TrtEngine(Engine):
             source = PlanSource(library, directory, manifest, options, cache_dir, self._facts)
             self._runtime = self._resources.enter_context(closing(self._load(source)))
             self._stream: Stream = self._resources.enter_context(closing(cuda.stream()))
-            self.most = largest_batch(manifest, options.max_batch)
-            self.most_rows = most_rows(manifest, options.max_batch)
-            self._io = self._resources.enter_context(closing(IoBuffers(cuda, manifest, self.most)))
+            self.max_shape = max_shape(manifest, options.max_batch)
+            self.max_rows = max_rows(manifest, options.max_batch)
+            self._io = self._resources.enter_context(closing(IoBuffers(cuda, manifest, self.max_shape)))
             verdicts = DecisionCache(cache_dir / "precision")
-            self.note = require_parity(self, directory, self._facts, verdicts, self.most_rows)
+            self.note = require_parity(self, directory, self._facts, verdicts, self.max_rows)
         except BaseException:
             self.close()
             raise

@@ -32,9 +32,9 @@ class StreamEngine(Protocol):
     """An engine that runs on a CUDA stream, with its inputs and output in its own device memory."""
 
     manifest: Manifest
-    most: BatchShape
+    max_shape: BatchShape
     """The largest batch that its memory holds."""
-    most_rows: int
+    max_rows: int
     """The largest number of rows to send to it in one batch, with one result each; its memory may hold more."""
 
     @property
@@ -97,7 +97,7 @@ class GpuDevice(Device):
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> GpuTicket:
         assert isinstance(engine, StreamEngine)  # noqa: S101 -- checked by `PerEngineDevice`
         shape = batch_shape_of(samples)
-        layout = lay_out_batch(engine.manifest, padded_batch_size(shape, max(1, engine.most_rows // shape.samples)))
+        layout = lay_out_batch(engine.manifest, padded_batch_size(shape, max(1, engine.max_rows // shape.samples)))
         _require_fit(engine, layout.shape)
         if not self._free:
             raise EngineFailed(f"all {self.depth} slots are in use; collect a batch first")
@@ -140,7 +140,7 @@ class GpuDevice(Device):
     def _reserve_buffers(self, buffers: BatchBuffers, engine: StreamEngine, layout: BatchLayout) -> None:
         """Allocate for the engine's largest batch, so that buffers grow only once; if that fails, for this batch."""
         try:
-            buffers.reserve(layout.sizes.grown_to(lay_out_batch(engine.manifest, engine.most).sizes))
+            buffers.reserve(layout.sizes.grown_to(lay_out_batch(engine.manifest, engine.max_shape).sizes))
         except EngineOutOfMemory:
             buffers.reserve(layout.sizes)
 
@@ -165,11 +165,11 @@ def open_gpu_device(engine: Engine, depth: int = 3, open_cuda: Callable[[int], C
 def _require_fit(engine: StreamEngine, shape: BatchShape) -> None:
     """Raise EngineFailed if a tensor of this batch is larger than the engine's memory for it."""
     for spec in (*engine.manifest.inputs, engine.manifest.output):
-        needed, most = (int(np.prod(tensor_shape(spec, size))) for size in (shape, engine.most))
-        if needed > most:
+        needed, held = (int(np.prod(tensor_shape(spec, size))) for size in (shape, engine.max_shape))
+        if needed > held:
             raise EngineFailed(
                 f"{engine.manifest.key}: a batch of {shape.batch} tiles of {shape.width}×{shape.height}; the engine's "
-                f"memory holds {engine.most.batch} of {engine.most.width}×{engine.most.height}"
+                f"memory holds {engine.max_shape.batch} of {engine.max_shape.width}×{engine.max_shape.height}"
             )
 
 

@@ -268,8 +268,8 @@ def check_plan(rtx: TensorRt, tmp_path: Path, write_half: Callable[..., Manifest
         assert len(plan.data) > 1000
         assert rtx.take_errors() == []
         made = make_profiles(manifest, 4)
-        assert {profile.most[1:3] for profile in made} == set(manifest.size.tile_sizes())
-        assert max(profile.most.samples for profile in made) == (MAX_SAMPLES if manifest.samples_together else 1)
+        assert {profile.largest[1:3] for profile in made} == set(manifest.size.tile_sizes())
+        assert max(profile.largest.samples for profile in made) == (MAX_SAMPLES if manifest.samples_together else 1)
 
     return check
 

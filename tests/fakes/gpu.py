@@ -143,10 +143,10 @@ class FakeStreamEngine(Engine):
     device = "cuda:0"
     precision = "fp32"
 
-    def __init__(self, manifest: Manifest, cuda: Cuda, most: BatchShape) -> None:
+    def __init__(self, manifest: Manifest, cuda: Cuda, max_shape: BatchShape) -> None:
         self.manifest = manifest
-        self.most = most
-        self.most_rows = most.batch
+        self.max_shape = max_shape
+        self.max_rows = max_shape.batch
         self.refuse: list[Exception] = []
         """Raised by the next calls of `enqueue`."""
         self.largest_batch: int | None = None
@@ -157,7 +157,7 @@ class FakeStreamEngine(Engine):
         self._cuda = cuda
         self._arithmetic = FakeEngine(manifest)
         self._buffers: dict[str, DeviceBuffer] = {
-            spec.name: cuda.device_buffer(int(np.prod(tensor_shape(spec, most))) * np.dtype(spec.dtype).itemsize)
+            spec.name: cuda.device_buffer(int(np.prod(tensor_shape(spec, max_shape))) * np.dtype(spec.dtype).itemsize)
             for spec in (*manifest.inputs, manifest.output)
         }
         for buffer in self._buffers.values():  # device memory is not zeroed either

@@ -121,7 +121,7 @@ def test_on_a_gpu_each_shape_is_recorded_once_and_then_replayed(gpu, directory, 
 def test_a_pipeline_fills_the_memory_and_computes_on_its_own_stream(gpu, directory, tmp_path):
     engine = open_it(directory, tmp_path, device="cuda:0")
     assert isinstance(engine, StreamEngine)
-    assert engine.most == BatchShape(6, 32, 32)
+    assert engine.max_shape == BatchShape(6, 32, 32)
     reference = OnnxRuntimeEngine(directory, engine.manifest, threads=1)
     stream: Any = SimpleNamespace(handle=77)
     gpu.streams.clear()

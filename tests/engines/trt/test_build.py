@@ -169,7 +169,7 @@ def test_profiles_of_rows_with_several_samples_hold_whatever_takes_no_more_memor
     held = {(rows, samples) for rows in range(1, 9) for samples in range(1, 9)
             if any(profile.holds(BatchShape(rows, 16, 24, samples)) for profile in found)}  # fmt: skip
     assert allowed <= held
-    assert max(profile.most.batch * profile.most.samples for profile in found) <= 16
+    assert max(profile.largest.batch * profile.largest.samples for profile in found) <= 16
     assert not any(profile.holds(BatchShape(1, 16, 24, 9)) for profile in found)
 
 

@@ -16,7 +16,7 @@ from service.devices.contract import Tiles
 from service.devices.gpu import GpuDevice
 from tests.fakes.gpu import FakeCvCuda, FakeStreamEngine, RacingRuntime
 
-MOST = BatchShape(8, 64, 64)
+MAX_SHAPE = BatchShape(8, 64, 64)
 
 
 PIXELS = ["batch", 3, "height", "width"]
@@ -34,8 +34,8 @@ class Gpu:
     cuda: Cuda
     device: GpuDevice
 
-    def engine(self, manifest: Manifest, most: BatchShape = MOST) -> FakeStreamEngine:
-        return FakeStreamEngine(manifest, self.cuda, most)
+    def engine(self, manifest: Manifest, max_shape: BatchShape = MAX_SHAPE) -> FakeStreamEngine:
+        return FakeStreamEngine(manifest, self.cuda, max_shape)
 
 
 def manifests(make: MakeManifest) -> dict[str, Manifest]:
