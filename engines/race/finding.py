@@ -38,9 +38,8 @@ class Setup(NamedTuple):
         """Return the shapes to race on: one sample and a full batch of the smallest tile, one sample of the largest."""
         tiles = sorted(self.manifest.size.tile_sizes(), key=lambda size: size[0] * size[1])
         max_batch = min(self.max_batch, self.manifest.max_batch)
-        return list(
-            dict.fromkeys((BatchShape(1, *tiles[0]), BatchShape(max_batch, *tiles[0]), BatchShape(1, *tiles[-1])))
-        )
+        shapes = BatchShape(1, *tiles[0]), BatchShape(max_batch, *tiles[0]), BatchShape(1, *tiles[-1])
+        return list(dict.fromkeys(shapes))
 
     def facts(self, racers: Sequence[str]) -> dict[str, object]:
         """Return everything that a race's result depends on, except the device."""

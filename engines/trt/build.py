@@ -95,9 +95,8 @@ def make_profiles(manifest: Manifest, max_batch: int, *, spanning: bool = False)
     """
     max_rows = min(max_batch, manifest.max_batch)
     samples = [(1, 1), (2, 4), (5, MAX_SAMPLES)] if manifest.samples_together else [(1, 1)]
-    rows = [(1, 1, *few) for few in samples] + [
-        (2, max_rows // few[0], *few) for few in samples if max_rows // few[0] > 1
-    ]
+    rows = [(1, 1, *few) for few in samples]
+    rows += [(2, max_rows // few[0], *few) for few in samples if max_rows // few[0] > 1]
     tiles = list(manifest.size.tile_sizes())
     sizes = [(size, size) for size in tiles]
     if spanning:
