@@ -79,7 +79,8 @@ def export(  # noqa: PLR0913 (each is a flag, or a group of flags)
         typer.Argument(
             exists=True,
             dir_okay=False,
-            help="File of the weights (.pth, .pt, .safetensors …). Several files for a model of several nets.",
+            help="File of the weights (.pth, .pt, .safetensors …). Several files for a model of several nets. "
+            "For a net in shards, one of them or their index.",
         ),
     ],
     *,
