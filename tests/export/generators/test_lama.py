@@ -191,7 +191,7 @@ def _renamed(pattern: str, name: str) -> dict[str, torch.Tensor]:
         ),
         (
             {**LaMaNet(TINY).state_dict(), "model.1.ffc.convl2l.weight": torch.zeros(8, 5, 7, 7)},
-            r"first layer has the shape \(8, 5, 7, 7\): it is to take 4 channels",
+            r"first layer has the shape \(8, 5, 7, 7\): it must take 4 channels",
         ),
     ],
     ids=["spatial transforms", "a block lost", "no global features", "global features too early", "five channels"],

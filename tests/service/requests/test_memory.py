@@ -104,7 +104,7 @@ def test_the_wait_for_memory_can_be_seen_while_it_lasts_and_afterwards(serve: Se
         ({}, {"request_timeout_s": 2.5}, 503, "overloaded"),
     ],
 )
-def test_who_cannot_be_served_in_time_is_told_before_that_and_when_to_come_back(
+def test_a_request_that_cannot_be_served_in_time_is_refused_early_with_a_time_to_retry(
     serve: Serve, headers: dict[str, str], settings: dict[str, float], status: int, code: str
 ) -> None:
     running = serve(slow(0.7), max_memory_mb=2 * ROOM_MB, **settings)
@@ -114,7 +114,7 @@ def test_who_cannot_be_served_in_time_is_told_before_that_and_when_to_come_back(
     refused = [reply for reply in replies if reply.status_code != 200]
     assert {reply.status_code for reply in replies} == {200, status}
     assert {reply.json()["code"] for reply in refused} == {code}
-    told = [reply for reply in refused if "wait for memory" in reply.json()["detail"]]
+    told = [reply for reply in refused if "the queue for memory" in reply.json()["detail"]]
     assert len(told) >= 4, "2.5 s are enough for three, and the first one taught how long each takes"
     assert all(int(reply.headers["retry-after"]) >= 1 for reply in told)
     assert max(reply.elapsed.total_seconds() for reply in told) < 2.4
