@@ -89,7 +89,7 @@ def test_a_path_that_is_too_long_for_the_ledger_is_called_too_long(models_dir: P
         ("cors_origins", "https://", "'https://' is not an origin"),
         ("public_host", "https://a.example", "leave out https://"),
         ("public_host", "a.example/retouch", "what follows the name"),
-        ("public_host", "a b", "'a b' is no name"),
+        ("public_host", "a b", "'a b' is not a name"),
         ("public_host", "a.example,b.example?c", "what follows the name"),
         ("public_host", "a.*.example", "for all below it"),
         ("public_host", "*.a.example:81", "for all below it"),
