@@ -270,8 +270,9 @@ def test_what_is_being_opened_is_named_for_as_long_as_it_takes(tab: Tab) -> None
     tab.page.evaluate(
         """() => {
             const decode = createImageBitmap;
+            const gate = new Promise(resolve => { globalThis.goOn = resolve; });
             globalThis.createImageBitmap = async (...what) => {
-                await new Promise(resolve => { globalThis.goOn = resolve; });
+                await gate;
                 return decode(...what);
             };
         }"""
