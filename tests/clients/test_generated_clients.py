@@ -100,7 +100,7 @@ def test_the_python_client_makes_all_other_calls(retouch_client: ModuleType, url
     )
     assert translated.parsed.payload.read().startswith(PNG)
     generated = call(retouch_client, "pictures.generate").sync_detailed(
-        client=client, body=models.GenerateBody(model="faces", seed=7, format_=models.GenerateBodyFormat.PNG)
+        client=client, body=models.GenerateFilesBody(model="faces", seed=7, format_=models.GenerateFilesBodyFormat.PNG)
     )
     assert (generated.status_code, generated.headers["X-Seed"]) == (200, "7")
     found = call(retouch_client, "models.list_models").sync(client=client).models
