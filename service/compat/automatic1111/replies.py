@@ -11,7 +11,6 @@ import cv2
 import numpy as np
 
 from engines.repository.versions import ModelStatus
-from service.core.errors import ServiceError
 from service.core.pictures import Picture, Pixels, Size
 from service.core.reply import Reply
 from service.imaging.files import codec
@@ -70,11 +69,6 @@ def models_json(statuses: Iterable[ModelStatus]) -> list[dict[str, Any]]:
     }
     unknown: dict[str, Any] = {"hash": None, "sha256": None, "config": None}
     return [{"title": name, "model_name": name, "filename": name, **unknown} for name in sorted(names)]
-
-
-def error_body(error: ServiceError) -> dict[str, Any]:
-    """Return the body of an error."""
-    return {"error": error.title, "detail": str(error), "body": "", "errors": str(error), "code": error.code}
 
 
 def _resized(pixels: Pixels, size: Size) -> Pixels:

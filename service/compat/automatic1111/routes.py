@@ -11,8 +11,9 @@ from fastapi.responses import JSONResponse, Response
 
 from service.app import Service
 from service.compat.automatic1111.drawn_masks import may_be_drawn, white_where_drawn
-from service.compat.automatic1111.replies import error_body, idle_progress, img2img_json, models_json
+from service.compat.automatic1111.replies import idle_progress, img2img_json, models_json
 from service.compat.automatic1111.requests import Img2ImgRequest, parse_img2img
+from service.compat.error_body import error_body
 from service.compat.json_fields import off_loop, read_json
 from service.core.errors import InvalidImage, TooLarge, UnsupportedType
 from service.core.order import Order

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from engines.repository.versions import ModelStatus
-from service.core.errors import ServiceError
 
 
 def model_info(name: str) -> dict[str, Any]:
@@ -45,8 +44,3 @@ def server_config(statuses: Iterable[ModelStatus], default: str) -> dict[str, An
         "isDesktop": False,
         "samplers": [],
     }
-
-
-def error_body(error: ServiceError) -> dict[str, Any]:
-    """Return the body of an error; the page shows `errors`."""
-    return {"error": error.title, "detail": str(error), "body": "", "errors": str(error), "code": error.code}

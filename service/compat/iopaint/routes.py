@@ -8,7 +8,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from service.app import Service
-from service.compat.iopaint.descriptions import error_body, model_info, server_config
+from service.compat.error_body import error_body
+from service.compat.iopaint.descriptions import model_info, server_config
 from service.compat.iopaint.requests import InpaintRequest, parse_inpaint
 from service.compat.json_fields import off_loop, read_json
 from service.core.errors import InvalidOption
