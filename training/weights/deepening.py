@@ -9,8 +9,6 @@ from typing import cast
 import torch
 from torch import nn
 
-from export.checkpoint import read_checkpoint
-from export.errors import ExportError
 from export.generators.family import State
 from export.generators.fillnet.attention import Attention
 from export.generators.fillnet.generator import FillNet
@@ -18,6 +16,7 @@ from export.generators.fillnet.net import Residual
 from export.generators.fillnet.options import FillNetOptions, parse_numbers
 from training.errors import CheckpointMismatch
 from training.nets.fillnet import NormedConv, checkpoint_state, make_net
+from training.weights.initial import read_parts
 
 _NEW_BRANCH = 0.02
 """Gain of the last convolution of an added layer. With 0 the filters could not be learnt, because the public layout
@@ -31,12 +30,8 @@ def deepen_file(path: Path, options: FillNetOptions, seed: int) -> State:
     Raises:
         CheckpointMismatch: the file cannot be read, has no FillNet, or its net does not fit into one with `options`.
     """
-    try:
-        parts = read_checkpoint(path).parts
-    except ExportError as error:
-        raise CheckpointMismatch(str(error)) from error
     family = FillNet()
-    for part in parts:
+    for part in read_parts(path):
         if (found := family.recognise(part.state)) is not None:
             try:
                 return deepen(part.state, found, options, seed)

@@ -11,6 +11,7 @@ from torch import nn
 from export.checkpoint import read_checkpoint, refuse_unusable
 from export.errors import ExportError
 from export.generators.family import State
+from export.states.finding import StateDict
 from training.errors import CheckpointMismatch
 
 
@@ -21,10 +22,7 @@ def load_initial(net: nn.Module, path: Path, translate: Callable[[State], State]
         CheckpointMismatch: the file cannot be read, no state dict in it fits the net, or the fitting one has values
             that are not real or not finite.
     """
-    try:
-        parts = read_checkpoint(path).parts
-    except ExportError as error:
-        raise CheckpointMismatch(str(error)) from error
+    parts = read_parts(path)
     wanted = {key: tensor.shape for key, tensor in net.state_dict().items() if not key.startswith("scale.")}
     for part in parts:
         state = translate(part.state)
@@ -36,6 +34,18 @@ def load_initial(net: nn.Module, path: Path, translate: Callable[[State], State]
             net.load_state_dict(state, strict=False)
             return
     raise CheckpointMismatch(f"{path}: holds no weights that fit the config's net; compare its levels and widths")
+
+
+def read_parts(path: Path) -> tuple[StateDict, ...]:
+    """Read every state dict of a checkpoint.
+
+    Raises:
+        CheckpointMismatch: the file cannot be read, or holds no state dict.
+    """
+    try:
+        return read_checkpoint(path).parts
+    except ExportError as error:
+        raise CheckpointMismatch(str(error)) from error
 
 
 def initialise(net: nn.Module, generator: torch.Generator) -> None:
