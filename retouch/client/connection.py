@@ -14,6 +14,7 @@ import httpx
 from retouch.client.address import for_messages, validated_url
 from retouch.client.api_key import key_headers
 from retouch.client.calls import Call
+from retouch.client.errors import ClientClosed
 from retouch.client.exchanges import Exchanges, LostReply
 from retouch.client.retrying import RetryPolicy
 
@@ -72,3 +73,8 @@ def lost(error: httpx.RequestError) -> LostReply:
     """Convert an error of httpx; a timeout of the connection, unlike one of the reply, may be retried."""
     timed_out = isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout)
     return LostReply(error, timed_out)
+
+
+def closed_error() -> ClientClosed:
+    """Return the error for a call with a closed client."""
+    return ClientClosed("the client is closed; make the call before close() or inside `with`, or make a new client")

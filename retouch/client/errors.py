@@ -1,6 +1,7 @@
 """The errors of the client. Each message says what is wrong; `retryable` tells whether the call may succeed later.
 
 ClientError
+├── ClientClosed            the client was closed before the call, or during it
 ├── AddressInvalid          an address is not http(s)://HOST:PORT, or an id is not valid
 ├── KeyFileUnreadable       the file with the API key cannot be read
 ├── KeyUnusable             a key or request id has characters that an HTTP header cannot carry
@@ -43,6 +44,10 @@ class ClientError(Exception):
 
     code: str = ""
     retryable: bool = False
+
+
+class ClientClosed(ClientError):
+    """The client, or the httpx client that it was given, was closed before the call or during it."""
 
 
 class AddressInvalid(ClientError):

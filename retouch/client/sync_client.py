@@ -11,7 +11,7 @@ import httpx
 
 from retouch.client.address import id_at_end
 from retouch.client.calls import Call, read_call
-from retouch.client.connection import DEFAULT_URL, Connection, exchanges_with, lost, new_key
+from retouch.client.connection import DEFAULT_URL, Connection, closed_error, exchanges_with, lost, new_key
 from retouch.client.exchanges import Answer, Exchange, Exchanges, Pause
 from retouch.client.options import GenerateOptions, InpaintOptions, ResultFilter, Task, TranslateOptions
 from retouch.client.results import JobState, Model, Picture, Result, StoredResult
@@ -51,6 +51,10 @@ class ExchangeRunner:
             return self._http.request(**self._connection.request(call))
         except httpx.RequestError as error:
             return lost(error)
+        except RuntimeError as error:
+            if self._http.is_closed:
+                raise closed_error() from error
+            raise
 
 
 class Retouch:

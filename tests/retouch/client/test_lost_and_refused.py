@@ -10,6 +10,7 @@ import pytest
 
 from retouch.client import AsyncRetouch, Retouch, RetryPolicy
 from retouch.client.errors import (
+    ClientClosed,
     InvalidOption,
     JobCancelled,
     NoReply,
@@ -146,3 +147,22 @@ def test_a_bad_gateway_is_tried_again_and_quoted_in_the_end(ask: Ask, scripted: 
     server = scripted(*3 * [reply(502, b"out of order")])
     with pytest.raises(Refused, match=r"^502 Said: out of order \(3 tries\)$"):
         ask(server.url, "translate", b"image")
+
+
+def test_a_call_after_close_says_what_to_do() -> None:
+    client = Retouch("http://127.0.0.1:1", retry=0)
+    job = client.job("a" * 32)
+    client.close()
+    for call in (client.models, job.status, lambda: client.inpaint(b"image", b"mask")):
+        with pytest.raises(
+            ClientClosed, match=r"^the client is closed; make the call before close\(\) or inside `with`"
+        ):
+            call()
+
+
+async def test_a_call_after_close_says_what_to_do_with_asyncio() -> None:
+    async with AsyncRetouch("http://127.0.0.1:1", retry=0) as client:
+        job = client.job("a" * 32)
+    for call in (client.models, job.status, lambda: client.inpaint(b"image", b"mask")):
+        with pytest.raises(ClientClosed, match="make a new client"):
+            await call()
