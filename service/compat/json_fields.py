@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import binascii
-import json
 import re
 import string
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +15,9 @@ from typing import TypeVar
 
 import msgspec
 
+from service.compat.json_memory import MAX_TEXT_BYTES, decoded_bytes
+from service.compat.json_strings import BYTE_ORDER_MARK, MAX_VALUES, number_of
+from service.compat.json_surrogates import place_of_lone_surrogate
 from service.core.errors import InvalidOption, InvalidRequest
 from service.web.form import check_encoding
 from service.web.intake import HttpIntake
@@ -23,20 +25,14 @@ from service.web.request_headers import check_json
 
 T = TypeVar("T")
 JSON_TYPE = "application/json"
-MAX_VALUES = 10_000
-"""Largest number of fields and values, as each costs far more memory than its text."""
 _LARGE_BYTES = 1 << 20
 """Body size from which it is parsed on a thread."""
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _DATA_URL_BYTES = 256
 """Largest prefix of a data URL, up to its comma."""
 _BASE64_CHARACTERS = (string.ascii_letters + string.digits + string.whitespace + "+/=").encode()
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_LONE = re.compile("[\ud800-\udfff]")
-_ASCII = bytes(range(128)) + b"?" * 128
-"""Table that makes any UTF-8 ASCII, so that the text of a body takes one byte for each of its bytes."""
-_MAX_PATH_LENGTH = 80
-"""Length to which the path of a value is cut at each step, as long names would be copied for every value in them."""
+_STRANGE_ESCAPE = re.compile(rb"\\(?:[^/nrtfu]|u(?:[dD][89abAB]..\\u|(?!00[0-7])).{4})", re.DOTALL)
+"""An escape of a character that no file in base64 has, nor the beginning of a data URL."""
+_ASCII = bytes(range(128))
 _BLOCK_BYTES = 1 << 16
 """Bytes of a text that are copied at a time to check their characters."""
 
@@ -44,10 +40,8 @@ _BLOCK_BYTES = 1 << 16
 class JsonFields(Mapping[str, msgspec.Raw]):
     """The fields of a JSON object; null counts as absent."""
 
-    def __init__(self, raws: Mapping[str, msgspec.Raw], *, escaped: bool = False) -> None:
+    def __init__(self, raws: Mapping[str, msgspec.Raw]) -> None:
         self._raws = {name: raw for name, raw in raws.items() if bytes(memoryview(raw)[:5]) != b"null"}
-        self._escaped = escaped
-        """Whether a backslash occurs in the body, so that strings must be unescaped before they are read."""
 
     def __getitem__(self, name: str) -> msgspec.Raw:
         return self._raws[name]
@@ -59,25 +53,26 @@ class JsonFields(Mapping[str, msgspec.Raw]):
         return len(self._raws)
 
     def value(self, name: str, kind: type[T], default: T) -> T:
-        """Return a field converted to `kind`; numbers and booleans may be strings.
+        """Return a short field converted to `kind`; numbers and booleans may be strings.
 
         Raises:
-            InvalidOption: the field cannot be converted to `kind`.
+            InvalidOption: the field cannot be converted to `kind`, or is longer than `MAX_TEXT_BYTES`.
         """
-        return default if name not in self._raws else _converted(self._raws[name], kind, name)
+        if name in self._raws and (nbytes := len(memoryview(self._raws[name]))) > MAX_TEXT_BYTES:
+            raise InvalidOption(f"`{name[:80]}` has {nbytes:,} bytes; send at most {MAX_TEXT_BYTES:,}")
+        return self._converted(name, kind, default)
 
     def nested(self, name: str) -> JsonFields:
         """Return the fields of an object in a field; none if it is absent."""
-        return JsonFields(self.value(name, dict[str, msgspec.Raw], {}), escaped=self._escaped)
+        return JsonFields(self._converted(name, dict[str, msgspec.Raw], {}))
 
     def listed(self, name: str) -> list[msgspec.Raw]:
         """Return the items of a list in a field; none if it is absent."""
-        return self.value(name, list[msgspec.Raw], [])
+        return self._converted(name, list[msgspec.Raw], [])
 
     def objects(self, name: str) -> list[JsonFields]:
         """Return the objects of a list in a field; none if it is absent."""
-        raws = self.value(name, list[dict[str, msgspec.Raw]], [])
-        return [JsonFields(one, escaped=self._escaped) for one in raws]
+        return [JsonFields(one) for one in self._converted(name, list[dict[str, msgspec.Raw]], [])]
 
     def scalar(self, name: str) -> str:
         """Return a string, number or boolean as the text of a form field; empty if it is absent."""
@@ -99,11 +94,14 @@ class JsonFields(Mapping[str, msgspec.Raw]):
         text = memoryview(raw)
         if bytes(text[:1]) != b'"':
             raise InvalidRequest(f"`{name}` is not a string; send the file in base64")
-        text = memoryview(_converted(raw, str, name).encode()) if self._escaped else text[1:-1]
+        text = _unescaped(raw, name) if any(b"\\" in block for block in _blocks(text)) else text[1:-1]
         data = _decoded(text[_start_of(bytes(text[:_DATA_URL_BYTES]), name) :], name)
         if not data:
             raise InvalidRequest(f"`{name}` is empty", code="empty_part")
         return data
+
+    def _converted(self, name: str, kind: type[T], default: T) -> T:
+        return default if name not in self._raws else _converted(self._raws[name], kind, name)
 
 
 async def read_json(intake: HttpIntake) -> JsonFields:
@@ -119,14 +117,17 @@ async def read_json(intake: HttpIntake) -> JsonFields:
     body = bytearray()
     async for chunk in intake.stream():
         body += chunk
-    intake.count_bytes(decoded_bytes(body))
+    await count_decoded(intake, body)
     return await off_loop(len(body), lambda: parse_fields(body))
 
 
-def decoded_bytes(body: bytes | bytearray) -> int:
-    """Return the most memory that the fields of a JSON body take once they are decoded, in bytes."""
-    unescaped = 2 * len(body) if b"\\" in body else 0
-    return len(body) * 3 // 4 + unescaped
+async def count_decoded(intake: HttpIntake, body: bytes | bytearray) -> None:
+    """Count the memory of the fields of a JSON body before they are decoded.
+
+    Raises:
+        Overloaded: as `HttpIntake.count_bytes`.
+    """
+    intake.count_bytes(await off_loop(len(body), lambda: decoded_bytes(body)))
 
 
 async def off_loop(nbytes: int, work: Callable[[], T]) -> T:
@@ -140,48 +141,19 @@ def parse_fields(body: bytes | bytearray) -> JsonFields:
     Raises:
         InvalidRequest: the body is malformed, nested too deeply, not an object, or has more than `MAX_VALUES` values.
     """
-    if max(body.count(b":"), body.count(b",")) > MAX_VALUES:
+    if any(number_of(character, body, MAX_VALUES + 1) > MAX_VALUES for character in (b":", b",")):
         raise InvalidRequest(f"the JSON has more than {MAX_VALUES:,} values; send pictures as files in base64")
     try:
-        text = memoryview(body)[len(_BYTE_ORDER_MARK) :] if body.startswith(_BYTE_ORDER_MARK) else body
+        text = memoryview(body)[len(BYTE_ORDER_MARK) :] if body.startswith(BYTE_ORDER_MARK) else body
         raws = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except (ValueError, RecursionError) as error:
-        if (place := _place_of_lone_surrogate(body)) is not None:
+        if (place := place_of_lone_surrogate(body)) is not None:
             raise InvalidRequest(
                 f"{place} has half of a surrogate pair, as of an emoji that was cut in two; send whole characters"
             ) from error
         why = str(error).removeprefix("JSON is malformed: ")[:200] if body else "it is empty"
         raise InvalidRequest(f"the body is not a JSON object: {why}; send one, in UTF-8") from error
-    return JsonFields(raws, escaped=b"\\" in body)
-
-
-def _place_of_lone_surrogate(body: bytes | bytearray) -> str | None:
-    """Return the place in a JSON text of a string with a lone surrogate, which is no character; None without one.
-
-    msgspec refuses the escape of one without saying so.
-    """
-    if not _SURROGATE.search(body):
-        return None
-    try:  # numbers stay text, as the conversion of a long one takes quadratic time
-        text = body.removeprefix(_BYTE_ORDER_MARK).translate(_ASCII)
-        root = json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
-        return _lone_surrogate_in(root, "")
-    except (ValueError, RecursionError):  # malformed in another way, too
-        return None
-
-
-def _lone_surrogate_in(value: object, path: str) -> str | None:
-    if isinstance(value, str):
-        return f"`{path}`" if not value.isascii() and _LONE.search(value) else None
-    if isinstance(value, dict):
-        if any(_LONE.search(name) for name in value):
-            return f"the name of a field in `{path}`" if path else "the name of a field"
-        members = ((one, f"{path}.{name[-_MAX_PATH_LENGTH:]}" if path else name) for name, one in value.items())
-    elif isinstance(value, list):
-        members = ((one, f"{path}[{index}]") for index, one in enumerate(value))
-    else:
-        return None
-    return next((found for one, at in members if (found := _lone_surrogate_in(one, at[-_MAX_PATH_LENGTH:]))), None)
+    return JsonFields(raws)
 
 
 def _converted(raw: msgspec.Raw, kind: type[T], name: str) -> T:
@@ -189,6 +161,20 @@ def _converted(raw: msgspec.Raw, kind: type[T], name: str) -> T:
         return msgspec.json.decode(raw, type=kind, strict=False)
     except (ValueError, RecursionError) as error:
         raise InvalidOption(f"`{name[:80]}`: {str(error)[:200]}") from error
+
+
+def _unescaped(raw: msgspec.Raw, name: str) -> memoryview:
+    """Return the text of a JSON string that can be a file; one byte a character.
+
+    Raises:
+        InvalidRequest: a character is not ASCII or has another escape, and would widen all characters of a `str`.
+    """
+    text = memoryview(raw)
+    if block := next((block for block in _blocks(text) if not block.isascii()), b""):
+        raise _not_base64(name, block.translate(None, _ASCII))
+    if strange := _STRANGE_ESCAPE.search(text):
+        raise _not_base64(name, msgspec.json.decode(b'"' + strange.group() + b'"', type=str).encode())
+    return memoryview(_converted(raw, str, name).encode())
 
 
 def _start_of(beginning: bytes, name: str) -> int:
@@ -224,7 +210,16 @@ def _check_characters(text: memoryview, name: str) -> None:
     Raises:
         InvalidRequest: the text has another character, such as the `-` and `_` of base64url.
     """
-    for start in range(0, len(text), _BLOCK_BYTES):
-        if strange := bytes(text[start : start + _BLOCK_BYTES]).translate(None, _BASE64_CHARACTERS):
-            first = strange.decode(errors="replace")[0]
-            raise InvalidRequest(f"`{name}` is not base64: it has {first!r}; send A-Z, a-z, 0-9, + and /")
+    for block in _blocks(text):
+        if strange := block.translate(None, _BASE64_CHARACTERS):
+            raise _not_base64(name, strange)
+
+
+def _blocks(text: memoryview) -> Iterator[bytes]:
+    return (bytes(text[start : start + _BLOCK_BYTES]) for start in range(0, len(text), _BLOCK_BYTES))
+
+
+def _not_base64(name: str, strange: bytes) -> InvalidRequest:
+    """Return the error for a text with strange characters, in UTF-8, of which the first is named."""
+    first = strange.decode(errors="replace")[0]
+    return InvalidRequest(f"`{name}` is not base64: it has {first!r}; send A-Z, a-z, 0-9, + and /")

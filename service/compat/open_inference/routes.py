@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 
 from engines.repository.versions import ModelStatus
 from service.app import Service
-from service.compat.json_fields import decoded_bytes, off_loop, parse_fields
+from service.compat.json_fields import count_decoded, off_loop, parse_fields
 from service.compat.open_inference.bodies import LENGTH_HEADER, json_length, read_body
 from service.compat.open_inference.replies import check_output, error_body, infer_body
 from service.compat.open_inference.requests import parse_infer_request
@@ -169,7 +169,7 @@ async def _parsed(intake: HttpIntake) -> InferRequest:
     length, max_pixels = json_length(intake, body), intake.service.settings.max_pixels
     intake.count_bytes(len(body) if length < len(body) else 0)  # both parts are copied
     head = body[:length] if length < len(body) else body
-    intake.count_bytes(decoded_bytes(head))
+    await count_decoded(intake, head)
     return await off_loop(len(body), lambda: parse_infer_request(head, memoryview(body)[length:], max_pixels))
 
 

@@ -8,7 +8,9 @@ import tracemalloc
 
 import pytest
 
-from service.compat.json_fields import MAX_VALUES, decoded_bytes, parse_fields
+from service.compat.json_fields import parse_fields
+from service.compat.json_memory import decoded_bytes
+from service.compat.json_strings import MAX_VALUES
 from service.core.errors import InvalidOption, InvalidRequest
 
 DATA = bytes(range(256))
@@ -41,8 +43,40 @@ def test_decoding_makes_no_copy_of_the_text() -> None:
     assert most < decoded_bytes(body) + 100_000 < len(body)
 
 
-def test_escapes_are_counted_as_copies() -> None:
-    assert decoded_bytes(b'{"a": "b"}') < len(b'{"a": "b"}') < decoded_bytes(rb'{"a": "\/"}')
+def test_only_a_file_with_escapes_is_unescaped_and_its_copy_has_a_byte_a_character() -> None:
+    lines = b"\\n".join([b"A" * 76] * 50_000)
+    body = b'{"image": "%s", "mask": "%s", "prompt": "\\u20ac"}' % (lines, b"A" * 4_000_000)
+    fields = parse_fields(body)
+    for name, most in (("mask", len(body)), ("image", 3 * len(body))):
+        tracemalloc.start()
+        fields.picture(name)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < most * 0.45
+
+
+@pytest.mark.parametrize("widening", ["\\u20ac", "\\ud83d\\ude00", "😀"], ids=["euro", "escaped emoji", "emoji"])
+def test_a_file_with_a_wide_character_is_refused_before_all_its_characters_are_widened(widening: str) -> None:
+    body = f'{{"image": "{"A" * 4_000_000}{widening}\\n"}}'.encode()
+    fields = parse_fields(body)
+    tracemalloc.start()
+    with pytest.raises(InvalidRequest, match=r"`image` is not base64: it has '[€😀]'"):
+        fields.picture("image")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200_000
+
+
+def test_a_value_too_long_for_a_text_is_refused_before_it_is_decoded() -> None:
+    fields = parse_fields(f'{{"model": "{"A" * 4_000_000}😀", "data": ["{"A" * 5000}"]}}'.encode())
+    tracemalloc.start()
+    for read in (lambda: fields.value("model", str, ""), lambda: fields.scalar("model")):
+        with pytest.raises(InvalidOption, match=r"`model` has 4,000,006 bytes; send at most 4,096"):
+            read()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100_000
+    assert len(fields.listed("data")) == 1
 
 
 @pytest.mark.parametrize(
