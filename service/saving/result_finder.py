@@ -82,9 +82,11 @@ class ResultFinder:
         Raises:
             OSError: a copy cannot be removed now.
         """
-        self.storage.remove(result_id)
-        self.spool_files.remove(result_id)
-        self.spool_files.erase(result_id)
+        try:
+            self.storage.remove(result_id)
+        finally:  # also while the storage fails, so that the disk of the spool gets its space back
+            self.spool_files.remove(result_id)
+            self.spool_files.erase(result_id)
 
     def _may_be_read(self, result_id: str) -> bool:
         return is_result_id(result_id) and not self.index.deleted((result_id,))

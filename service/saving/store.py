@@ -10,6 +10,7 @@ fails, and no results are promised until the disk works again (disk_state.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -164,8 +165,11 @@ class ResultStore:
     def probe_disk(self) -> None:
         """Probe a disk that failed; once it works again, waiting results are saved without a pause.
 
-        The space that deletions need on a full disk is reserved first.
+        First the space of saved results in the spool is freed, and that which deletions need on a full disk reserved.
         """
+        if self.disk.failure_reason:
+            with suppress(OSError):
+                self._spooled.free_removed()
         self.index.connections.restore_reserve()
         self._writers.probe_disk()
 

@@ -20,7 +20,7 @@ from service.saving.spool.other_processes import OtherProcesses
 from service.saving.spool.own_records import OwnRecords, RecordLocation
 from service.saving.spool.process_folder import SpoolOwner
 from service.saving.spool.segment import NewRecord, Segment, SpooledResult, encode_record, scan
-from service.saving.spool.segment_files import SUFFIX, erase_in, list_segments, open_descriptor
+from service.saving.spool.segment_files import SUFFIX, erase_in, free_deleted_in, list_segments, open_descriptor
 
 
 class SpoolFiles:
@@ -136,9 +136,17 @@ class SpoolFiles:
         self._own.remove(result_ids)
 
     def erase(self, result_id: str) -> None:
-        """Overwrite every copy of a deleted result in the spools of all processes. Raises OSError if one is left."""
+        """Erase every copy of a deleted result in the spools of all processes. Raises OSError if one is left."""
         for folder in self._all_folders():
             erase_in(folder, result_id)
+
+    def free_removed(self) -> None:
+        """Free the space of removed results in segments that still have others; for a full disk, as it reads them all.
+
+        Raises:
+            OSError: this process's folder cannot be listed.
+        """
+        free_deleted_in(self.owner.folder)
 
     def inherit(self) -> Iterator[tuple[str, SpooledResult]]:
         """See `Inheritance.inherit`."""

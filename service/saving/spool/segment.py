@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
+
+from service.saving.local_disk.holes import free_range
 
 try:
     from isal.isal_zlib import crc32
@@ -152,30 +155,44 @@ def mark_deleted(descriptor: int, record: Record) -> None:
     os.pwrite(descriptor, _DELETED, record.at)
 
 
-def erase(descriptor: int, result_id: str) -> int:
-    """Delete all records of a result and overwrite their bodies with zeros; returns the number of records.
+def erase(descriptor: int, result_id: str) -> None:
+    """Delete all records of a result, and free or, where that is not possible, overwrite their bodies.
 
-    Records that are already marked as deleted are overwritten, too, as a segment keeps their bytes.
+    This includes records that are already marked as deleted, as a segment keeps their bytes.
 
     Raises:
         OSError: the disk is failing.
     """
-    erased = at = 0
-    end = os.fstat(descriptor).st_size
-    while at < end and (found := _parse_record(descriptor, at)) is not None and found[0].end <= end:
-        record = found[0]
+    for record, _ in _all_records(descriptor):
         if record.line.id == result_id:
             mark_deleted(descriptor, record)
-            os.pwrite(descriptor, bytes(record.line.bytes), record.body_at)
-            erased += 1
-        at = record.end
-    return erased
+            if not free_range(descriptor, record.body_at, record.line.bytes):
+                os.pwrite(descriptor, bytes(record.line.bytes), record.body_at)
+
+
+def free_deleted(descriptor: int) -> None:
+    """Free the space of all records that are marked as deleted, where the file system can.
+
+    Raises:
+        OSError: the segment cannot be read.
+    """
+    for record, counts in _all_records(descriptor):
+        if not counts:
+            free_range(descriptor, record.body_at, record.line.bytes)
 
 
 def record_at(descriptor: int, at: int) -> Record | None:
     """Return the record at that offset; None if it is not valid."""
     found = _parse_record(descriptor, at)
     return found[0] if found is not None and found[1] else None
+
+
+def _all_records(descriptor: int) -> Iterator[tuple[Record, bool]]:
+    """Yield the complete records of an open segment, each with whether it is valid."""
+    at, end = 0, os.fstat(descriptor).st_size
+    while at < end and (found := _parse_record(descriptor, at)) is not None and found[0].end <= end:
+        yield found
+        at = found[0].end
 
 
 def _parse_record(descriptor: int, at: int) -> tuple[Record, bool] | None:

@@ -1,4 +1,4 @@
-"""Operations on the segment files of a process: listing, opening, and erasing a deleted result."""
+"""Operations on the segment files of a process: listing, opening, and freeing the space of deleted records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from service.saving.spool.segment import erase
+from service.saving.spool.segment import erase, free_deleted
 
 SUFFIX = ".log"
 
@@ -21,14 +21,21 @@ def list_segments(folder: Path) -> list[Path]:
 
 
 def erase_in(folder: Path, result_id: str) -> None:
-    """Overwrite every copy of a result in the segments of a process's folder, including records marked as deleted.
+    """Erase every copy of a result in the segments of a process's folder, including records marked as deleted.
 
     Raises:
-        OSError: a copy cannot be overwritten now.
+        OSError: a copy cannot be erased now.
     """
     for path in list_segments(folder):
         with suppress(FileNotFoundError), open_descriptor(path, os.O_RDWR) as descriptor:
             erase(descriptor, result_id)
+
+
+def free_deleted_in(folder: Path) -> None:
+    """Free the space of the records marked as deleted in the segments of a process's folder, as far as possible."""
+    for path in list_segments(folder):
+        with suppress(OSError), open_descriptor(path, os.O_RDWR) as descriptor:
+            free_deleted(descriptor)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.fakes.disk import enlarge, fill, tmpfs
-from tests.serving.served_process import ServedProcess
+from tests.serving.served_process import ROOT, ServedProcess
 from tests.serving.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -23,6 +23,16 @@ UNTIL_ROOM_IS_SEEN_S = 5.0
 def small(tmp_path: Path) -> Iterator[Path]:
     with tmpfs(tmp_path / "small", "8m") as folder:
         yield folder
+
+
+@pytest.fixture
+def dress() -> Files:
+    """A photograph whose results take many blocks of a disk."""
+    data = ROOT / "tests" / "data"
+    return {
+        "image": ("dress.jpg", (data / "dress.jpg").read_bytes(), "image/jpeg"),
+        "mask": ("mask.png", (data / "dress_mask.png").read_bytes(), "image/png"),
+    }
 
 
 def check_all_there(served: ServedProcess, promised: dict[str, bytes]) -> None:
@@ -129,6 +139,44 @@ def test_a_full_disk_is_emptied_by_deleting_results(tmp_path: Path, files: Files
         served.start()
         assert {httpx.get(f"{served.url}{location}").status_code for location in promised} == {200, 410}
         assert served.terminate() == 0
+
+
+def test_a_disk_full_of_results_that_are_only_in_the_spool_is_emptied_by_deleting_them(
+    tmp_path: Path, dress: Files
+) -> None:
+    promised: dict[str, bytes] = {}
+    with tmpfs(tmp_path / "small", "3m") as small:
+        results = small / "results"
+        with ServedProcess(tmp_path, results_dir=results, drain_timeout_s=2) as served:
+            wait_until((results / ".ledger.reserve").exists)
+            for number in range(256):
+                (results / f"{number:02x}").touch()  # in place of its folder, so that nothing is saved
+            wait_until(lambda: ask(served, dress, promised).status_code == 503)
+            fill(small)
+            for location in list(promised)[1:]:
+                assert httpx.delete(f"{served.url}{location}").status_code == 202, "the storage may have a copy"
+            wait_until(lambda: ask(served, dress, promised).status_code == 200, UNTIL_ROOM_IS_SEEN_S)
+            served.kill()
+            served.start()
+            statuses = [httpx.get(f"{served.url}{location}").status_code for location in promised]
+            assert (statuses[0], set(statuses[1:-1]), statuses[-1]) == (200, {410}, 200)
+            for number in range(256):
+                (results / f"{number:02x}").unlink()
+            assert served.terminate() == 0
+            kept = [location.rpartition("/")[2] for location in promised]
+            assert {path.stem for path in results.glob("*/*.png")} == {kept[0], kept[-1]}
+
+
+def test_results_that_were_saved_leave_the_spool_when_the_disk_is_full(tmp_path: Path, dress: Files) -> None:
+    promised: dict[str, bytes] = {}
+    with tmpfs(tmp_path / "small", "3m") as small:
+        results = small / "results"
+        with ServedProcess(tmp_path, results_dir=results, drain_timeout_s=2) as served:
+            wait_until(lambda: ask(served, dress, promised).status_code == 503)
+            wait_until(lambda: httpx.get(f"{served.url}/readyz").status_code == 200, UNTIL_ROOM_IS_SEEN_S)
+            assert ask(served, dress, promised).status_code == 200
+            check_all_there(served, promised)
+            assert served.terminate() == 0
 
 
 def test_a_full_disk_is_emptied_by_retention(tmp_path: Path, files: Files) -> None:

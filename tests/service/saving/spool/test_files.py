@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from service.saving.spool import segment as segment_format
 from service.saving.spool.process_folder import SPOOL
 from service.saving.spool.segment import SEGMENT_BYTES, SpooledResult
 from tests.fakes.captured_logs import capture_logs
 from tests.fakes.disk import FailingDisk
 from tests.service.saving.spool.segments import BODY, ID, OTHER, SIDECAR, segments, spool
+
+BLOCK_BYTES = 4096
+"""Size of a file system's blocks, which can only be freed whole."""
 
 
 def test_what_one_process_spooled_every_process_reads(tmp_path: Path) -> None:
@@ -167,3 +171,43 @@ def test_every_copy_of_a_deleted_result_is_overwritten_in_the_spools_of_all_proc
     assert here.read(OTHER) == there.read(OTHER) == SpooledResult(BODY[::-1], SIDECAR)
     here.close()
     there.close()
+
+
+def test_erasing_a_result_gives_its_space_back_and_the_others_are_inherited(tmp_path: Path) -> None:
+    here, there = spool(tmp_path, "here"), spool(tmp_path, "there")
+    for result_id in (ID, OTHER):
+        here.write(result_id, BODY, SIDECAR)
+    (segment,) = segments(tmp_path, "here")
+    before = used_bytes(segment)
+    there.erase(ID)
+    assert before - used_bytes(segment) >= len(BODY) - 2 * BLOCK_BYTES
+    here.write(f"{3:032x}", BODY, SIDECAR)
+    here.close()
+    assert {one: found.body for one, found in there.inherit()} == {OTHER: BODY, f"{3:032x}": BODY}
+
+
+def test_the_space_of_durable_results_is_given_back_when_asked_for(tmp_path: Path) -> None:
+    files = spool(tmp_path, "here")
+    for result_id in (ID, OTHER):
+        files.write(result_id, BODY, SIDECAR)
+    (segment,) = segments(tmp_path, "here")
+    files.remove(ID)
+    before = used_bytes(segment)
+    files.free_removed()
+    assert before - used_bytes(segment) >= len(BODY) - 2 * BLOCK_BYTES
+    assert files.read(OTHER) == SpooledResult(BODY, SIDECAR)
+
+
+def test_where_files_cannot_have_holes_an_erased_result_is_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = spool(tmp_path, "here")
+    files.write(ID, BODY, SIDECAR)
+    monkeypatch.setattr(segment_format, "free_range", lambda *_: False)
+    files.erase(ID)
+    (segment,) = segments(tmp_path, "here")
+    assert BODY not in segment.read_bytes()
+
+
+def used_bytes(path: Path) -> int:
+    return path.stat().st_blocks * 512
