@@ -41,10 +41,9 @@ class Jobs:
     """The jobs that this process runs, and access to those of all processes. Used on the event loop."""
 
     def __init__(self, parts: JobParts, limits: JobLimits) -> None:
-        self._parts = parts
-        self._limits = limits
-        self._orphans = Orphans(parts)
+        self._parts, self._limits, self._orphans = parts, limits, Orphans(parts)
         self.running: dict[str, asyncio.Task[None]] = {}  # the jobs of this process, by id
+        self._admissions: dict[str, ExitStack] = {}  # their admissions, by id
         self._ending: set[str] = set()  # ids of jobs whose end is being recorded; their tasks are not stopped
         self._entering: dict[str, str] = {}  # owners of the jobs that are being inserted in the ledger, by id
 
@@ -123,6 +122,7 @@ class Jobs:
             NotFound: as raised by `get`.
         """
         job = await self.get(job_id)
+        self._admissions.get(job_id, ExitStack()).close()  # first, as in `_run_to_end`
         if job.finished_at is None and (ended := await self._record_end(job, "cancelled")) is not None:
             self._stop(job_id)
             await self._parts.earlier.discard(ended)
@@ -169,20 +169,20 @@ class Jobs:
                 await asyncio.wait_for(self._parts.queue.give_back(list(stopped)), _END_S)
 
     async def _run_to_end(self, job: Job, admitted: ExitStack, run: Callable[[], Awaitable[list[str]]]) -> None:
-        """Run a job, record its end and release its admission."""
-        with admitted:
-            try:
+        """Run a job, release its admission and record its end, in this order, so that pollers find its place free."""
+        try:
+            with admitted:
                 urls = await run()
-            except ShuttingDown:
-                with self._until_ended(job):
-                    await self._parts.queue.give_back([job.id])
-            except ServiceError as error:
-                await self._record_failure(job, error)
-            except Exception:  # a bug, or a record of another version, must still end the job
-                log.exception("job failed", job=job.id)
-                await self._record_failure(job, ServiceError("internal server error; the server's log has the details"))
-            else:
-                await self._end(job, "succeeded", result_urls=urls)
+        except ShuttingDown:
+            with self._until_ended(job):
+                await self._parts.queue.give_back([job.id])
+        except ServiceError as error:
+            await self._record_failure(job, error)
+        except Exception:  # a bug, or a record of another version, must still end the job
+            log.exception("job failed", job=job.id)
+            await self._record_failure(job, ServiceError("internal server error; the server's log has the details"))
+        else:
+            await self._end(job, "succeeded", result_urls=urls)
 
     async def _run_again(self, job: Job, admitted: ExitStack) -> list[str]:
         if earlier := await self._parts.earlier.results(job):
@@ -284,12 +284,13 @@ class Jobs:
         written.add_done_callback(lambda done: done.exception())  # failures are ignored: only pollers see it
 
     def _launch(self, job: Job, admitted: ExitStack, run: Callable[[], Awaitable[list[str]]]) -> None:
+        self._admissions[job.id] = admitted
         self.running[job.id] = task = asyncio.create_task(self._run_to_end(job, admitted, run))
         task.add_done_callback(partial(self._forget_task, job.id))
 
     def _forget_task(self, job_id: str, task: asyncio.Task[None]) -> None:
         if self.running.get(job_id) is task:
-            del self.running[job_id]
+            del self.running[job_id], self._admissions[job_id]
         if not task.cancelled():
             task.exception()  # marks it as retrieved; the ledger logged it, and another process runs the job
         self._parts.queue.slot_freed()

@@ -19,7 +19,7 @@ from service.core.order import Order
 from service.jobs import jobs_table
 from service.jobs.jobs_table import Job
 from tests.fakes.disk import SYNCS, FailingDisk
-from tests.service.jobs.processes import URLS, hang, open_process
+from tests.service.jobs.processes import URLS, hang, open_process, succeed
 from tests.serving.waiting import until
 
 
@@ -31,6 +31,30 @@ async def test_a_job_goes_from_queued_to_succeeded_and_has_the_urls_of_its_resul
         assert (reply.result_url, reply.result_urls) == (URLS[0], URLS)
         assert reply.created.startswith("1970-01-01T00:16:40")
         await until(lambda: not list((tmp_path / ".jobs").iterdir()))  # its order is removed when it has ended
+
+
+@pytest.mark.parametrize("status", ["succeeded", "failed", "cancelled"])
+async def test_the_place_of_a_job_is_free_before_its_end_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    async def fail(_order: Order, _call: Call) -> list[str]:
+        raise InvalidImage("not an image")
+
+    finish, in_flight = jobs_table.finish, list[int]()
+
+    def counting(*arguments: Any) -> Job | None:
+        in_flight.append(process.admission.in_flight)
+        return finish(*arguments)
+
+    monkeypatch.setattr(jobs_table, "finish", counting)
+    run = {"succeeded": succeed, "failed": fail, "cancelled": hang}[status]
+    async with open_process(tmp_path, run) as process:
+        job = await process.start()
+        if status == "cancelled":
+            await until(lambda: bool(process.asked))
+            await process.jobs.cancel(job.id)
+        await process.until(job.id, status)
+    assert in_flight == [0]
 
 
 @pytest.mark.parametrize("found_by", ["a look", "a client that cancels it", "the server's end"])
