@@ -158,7 +158,7 @@ class ComputedRequest:
         on_saved = partial(self.trace.stage_ended, "save") if self.trace is not None else None
         for index, (picture, reservation) in enumerate(zip(reply.pictures, self.reserved, strict=False)):
             if picture.result_id:
-                sidecar = sidecar_of(reply, index, self.order.options, self.call)
+                sidecar = sidecar_of(reply, index, self.order, self.call)
                 result = StoredResult(picture.result_id, picture.body, reply.media_type, sidecar, on_saved)
                 self.store.put(reservation, result)
         return reply

@@ -202,8 +202,8 @@ class Pipeline:
 
     async def _compute(self, request: RequestToCompute, prepared: PreparedRequest, seed: int) -> list[ComputedSample]:
         """Compute the tiles."""
-        manifest, pictures = request.model.manifest, request.order.options.pictures
-        rows = add_latents(prepared.rows, manifest, seed, pictures, self.draw)
+        drawn = [request.order.seed_and_sample(seed, index) for index in range(request.order.options.pictures)]
+        rows = add_latents(prepared.rows, request.model.manifest, drawn, self.draw)
         return await self._compute_rows(rows, request.model, request.call, request.trace)
 
     async def _compute_rows(

@@ -19,16 +19,28 @@ class Order:
 
     files: by part name.
     options: of the class that `schemas.OPTIONS` names for the task.
+    own_seeds: whether each of several results is that of the next seed, instead of another one of the same seed. Not
+        for jobs, as it is not stored.
     """
 
     task: Task
     files: Mapping[str, bytes]
     options: Options
+    own_seeds: bool = False
 
     @property
     def format(self) -> ImageFormat:
         """The format of the reply."""
         return self.options.format or "png"
+
+    def seed_and_sample(self, seed: int, index: int) -> tuple[int, int]:
+        """Return the seed and the index with which the random numbers of a result are drawn.
+
+        Args:
+            seed: the seed of the first result.
+            index: the index of the result, from 0.
+        """
+        return (seed + index, 0) if self.own_seeds else (seed, index)
 
     def is_saved(self, default: bool) -> bool:
         """Return whether the result is stored; `default` if the client does not say."""

@@ -26,18 +26,20 @@ def draw_latent(seed: int, index: int, length: int) -> NDArray[np.float32]:
 
 
 def add_latents(
-    rows: Sequence[Sample], manifest: Manifest, seed: int, count: int, draw_one: Draw = draw_latent
+    rows: Sequence[Sample], manifest: Manifest, drawn: Sequence[tuple[int, int]], draw_one: Draw = draw_latent
 ) -> list[Sample]:
-    """Repeat each row for `count` results, or give it all latents at once where the model takes several together.
+    """Repeat each row for several results, or give it all latents at once where the model takes several together.
 
     All crops of one result get the same latent, so that their fills match.
+
+    `drawn`: the seed and index of each result.
     """
     spec = manifest.input("latent")
     if spec is None:
         return list(rows)
-    latents = [draw_one(seed, index, int(spec.shape[-1])) for index in range(count)]
+    latents = [draw_one(seed, index, int(spec.shape[-1])) for seed, index in drawn]
     if manifest.samples_together:
-        return [replace(row, arrays={**row.arrays, "latent": np.stack(latents)}, samples=count) for row in rows]
+        return [replace(row, arrays={**row.arrays, "latent": np.stack(latents)}, samples=len(latents)) for row in rows]
     return [replace(row, arrays={**row.arrays, "latent": latent}) for latent in latents for row in rows]
 
 

@@ -283,7 +283,7 @@ def fingerprint_of(order: Order, *varies_with: str) -> str:
     """
     digest = hashlib.sha256()
     options = order.options.model_dump_json(exclude=order.options.added_at_default)
-    texts = (order.task, options, *varies_with)
+    texts = (order.task, options, *varies_with, *(["own seeds"] if order.own_seeds else ()))
     pieces = [text.encode() for text in texts]
     for name, data in sorted(order.files.items()):
         pieces += [name.encode(), data]

@@ -19,6 +19,8 @@ _USED_FIELDS = frozenset(
         *("batch_size", "n_iter", "seed", "override_settings"),
     }
 )
+_WHOLE = frozenset({"inpaint_full_res", "resize_mode"})
+"""Fields that decide, together, whether a mask of another size is stretched over the image."""
 _MODEL = "sd_model_checkpoint"
 """The only field of `override_settings` that has an effect."""
 _RANDOM = -1
@@ -50,19 +52,25 @@ def parse_img2img(fields: JsonFields, max_pixels: int) -> Img2ImgRequest:
         raise InvalidRequest(f"`init_images` has {len(images)} images; send one", code="repeated_part")
     files = {"image": fields.file(images[0], "init_images"), "mask": fields.picture("mask")}
     seed = fields.value("seed", int, _RANDOM)
-    inverted = fields.value("inpainting_mask_invert", int | bool, 0)  # type: ignore[arg-type]  # both are sent
+    inverted = _flag(fields, "inpainting_mask_invert", 0)
+    whole = not _flag(fields, "inpaint_full_res", 1) and not fields.value("resize_mode", int, 0)
     settings = fields.nested("override_settings")
     chosen = {
         "model": settings.value(_MODEL, str, ""),
         "format": "png",
         "mask_mode": "black" if inverted else "white",
+        "mask_resize": "nearest" if whole else None,
         "samples": _number(fields),
         "seed": None if seed == _RANDOM else seed,
     }
     options = options_of(InpaintOptions, chosen, {"samples": "batch_size × n_iter"})
-    used = _USED_FIELDS if size else _USED_FIELDS - {"width", "height"}
+    used = (_USED_FIELDS if size else _USED_FIELDS - {"width", "height"}) | (_WHOLE if whole else frozenset())
     ignored = {*(set(fields) - used), *(f"override_settings.{name}" for name in set(settings) - {_MODEL})}
-    return Img2ImgRequest(Order("inpaint", files, options), size, frozenset(ignored))
+    return Img2ImgRequest(Order("inpaint", files, options, own_seeds=True), size, frozenset(ignored))
+
+
+def _flag(fields: JsonFields, name: str, default: int) -> int:
+    return fields.value(name, int | bool, default)  # type: ignore[arg-type]  # both are sent
 
 
 def _number(fields: JsonFields) -> int:

@@ -127,6 +127,7 @@ AUTOMATIC1111 = ForeignApi(
     error_body,
     {
         **NO_FIELD_FOR_IT,
+        "sizes_differ": "scale the mask to the size of the image, or send inpaint_full_res=false and resize_mode=0",
         **dict.fromkeys(("mask_empty", "mask_full"), "check inpainting_mask_invert"),
         "model_required": "name one in override_settings.sd_model_checkpoint",
     },

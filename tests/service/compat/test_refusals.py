@@ -176,14 +176,20 @@ def test_methods_and_paths_that_are_not_there_are_refused_in_its_form(
     refused(client.get(f"{prefix}/nothing/of/the/kind"), good, 404)
 
 
-@pytest.mark.parametrize("path", ["/api/v1/inpaint", "/sdapi/v1/img2img"])
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("/api/v1/inpaint", " before sending it"),
+        ("/sdapi/v1/img2img", ", or send inpaint_full_res=false and resize_mode=0"),
+    ],
+)
 def test_a_mask_of_another_size_is_refused_without_advice_that_the_api_does_not_take(
-    client: httpx.Client, in_base64: Callable[[bytes], str], photo: bytes, path: str
+    client: httpx.Client, in_base64: Callable[[bytes], str], photo: bytes, path: str, advice: str
 ) -> None:
     image, mask = in_base64(photo), in_base64(encode_png(np.full((64, 65), 255, np.uint8)))
     refused = client.post(path, json={"image": image, "init_images": [image], "mask": mask})
     assert (refused.status_code, refused.json()["code"]) == (400, "sizes_differ")
-    said = "the image is 64×64 and the mask 65×64; scale the mask to the size of the image before sending it"
+    said = f"the image is 64×64 and the mask 65×64; scale the mask to the size of the image{advice}"
     assert refused.json()["errors"] == refused.json()["detail"] == said
 
 

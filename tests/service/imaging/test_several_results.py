@@ -42,12 +42,12 @@ def test_the_numbers_of_a_seed_are_those_of_every_release() -> None:
 
 
 def test_a_model_without_latents_gets_its_rows_unchanged(fake_manifest: MakeManifest) -> None:
-    assert add_latents(ROWS, fake_manifest("m", "inpaint"), 1, 1) == ROWS
+    assert add_latents(ROWS, fake_manifest("m", "inpaint"), [(1, 0)]) == ROWS
 
 
 def test_every_sample_has_its_latent_and_all_its_crops_share_it(fake_manifest: MakeManifest) -> None:
     manifest = manifest_of(fake_manifest, together=False)
-    rows = add_latents(ROWS, manifest, 5, 3)
+    rows = add_latents(ROWS, manifest, [(5, 0), (5, 1), (5, 2)])
     assert [int(row.arrays["image"][0, 0, 0]) for row in rows] == [1, 2, 1, 2, 1, 2]
     for position, row in enumerate(rows):
         np.testing.assert_array_equal(row.arrays["latent"], draw_latent(5, position // 2, 6))
@@ -58,7 +58,7 @@ def test_every_sample_has_its_latent_and_all_its_crops_share_it(fake_manifest: M
 
 def test_a_model_with_samples_together_gets_all_latents_in_one_row(fake_manifest: MakeManifest) -> None:
     manifest = manifest_of(fake_manifest, together=True)
-    rows = add_latents(ROWS, manifest, 5, 3)
+    rows = add_latents(ROWS, manifest, [(5, 0), (5, 1), (5, 2)])
     assert [row.samples for row in rows] == [3, 3]
     np.testing.assert_array_equal(rows[1].arrays["latent"], np.stack([draw_latent(5, index, 6) for index in range(3)]))
     tiles = [np.arange(first, first + 3, dtype=np.uint8).reshape(3, 1, 1, 1) for first in (0, 10)]

@@ -108,6 +108,23 @@ def test_the_results_have_the_size_that_is_asked_for(
     assert abs(np.asarray(picture).astype(float) - whole).mean() < 20
 
 
+@pytest.mark.parametrize("off", [False, 0])
+def test_a_mask_of_another_size_is_stretched_over_the_picture_unless_only_its_area_is_computed(
+    client: httpx.Client, native: Native, pair: dict[str, str], mask: bytes, off: object
+) -> None:
+    file = io.BytesIO()
+    Image.open(io.BytesIO(mask)).resize((96, 48), Image.Resampling.NEAREST).save(file, "PNG")
+    other = {**pair, "mask": base64.b64encode(file.getvalue()).decode()}
+    filled = img2img(client, other, inpaint_full_res=off)
+    assert filled.status_code == 200, filled.text
+    assert base64.b64decode(filled.json()["images"][0]) == native(mask=file.getvalue(), mask_resize="nearest")
+    assert "inpaint_full_res" not in filled.headers["X-Ignored-Fields"]
+    for fields in ({"inpaint_full_res": True}, {"inpaint_full_res": off, "resize_mode": 1}):
+        refused = img2img(client, other, **fields)
+        assert (refused.status_code, refused.json()["code"]) == (400, "sizes_differ")
+        assert "send inpaint_full_res=false and resize_mode=0" in refused.json()["detail"]
+
+
 def test_what_is_ignored_is_named(client: httpx.Client, pair: dict[str, str]) -> None:
     ignored = img2img(client, pair, prompt="a dog").headers["X-Ignored-Fields"]
     assert ignored == "denoising_strength, inpaint_full_res, mask_blur, prompt"
