@@ -1,7 +1,8 @@
 """Loads a checkpoint of any format as data, without executing code from it.
 
 `torch.load(weights_only=True)` and safetensors create nothing but tensors and plain containers. Two kinds of file that
-the former refuses, TorchScript archives and checkpoints of Lightning, are read by `torch_zip`.
+the former refuses are read by `torch_zip` and `torch_legacy`: TorchScript archives, and checkpoints with objects of
+other libraries, such as Lightning or argparse, beside the weights.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file as load_tensors
 
 from export.archives.bundle import bundled_checkpoint, unpacked
-from export.archives.torch_zip import is_script, numpy_message, read_foreign_checkpoint, read_script
+from export.archives.torch_legacy import MAGIC_PICKLE, read_legacy_checkpoint
+from export.archives.torch_tensors import numpy_message
+from export.archives.torch_zip import is_script, read_foreign_checkpoint, read_script
 from export.archives.zip_entries import ZipEntries, open_zip
 from export.errors import CheckpointRefused
 
@@ -25,8 +28,6 @@ SAVE_WEIGHTS = "save the generator's state_dict() alone with torch.save and expo
 
 _TAR_BLOCK = 512
 """Bytes of a tar archive's first header, which has `ustar` at byte 257."""
-_TORCH_PICKLE = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-"""Begin of torch's old format: its magic number as a pickle."""
 
 
 def load_file(path: Path, *, bundled: bool = False) -> object:
@@ -42,7 +43,7 @@ def load_file(path: Path, *, bundled: bool = False) -> object:
     if path.suffix == ".safetensors":
         return _load_safetensors(path)
     if not zipfile.is_zipfile(path):
-        return _load_torch(path)
+        return _load_unzipped(path)
     with open_zip(path) as entries:
         if is_script(entries):
             return read_script(entries)
@@ -53,6 +54,16 @@ def load_file(path: Path, *, bundled: bool = False) -> object:
             return _load_torch(path)
         except _UnsafePickle:
             return read_foreign_checkpoint(entries)
+
+
+def _load_unzipped(path: Path) -> object:
+    try:
+        return _load_torch(path)
+    except _UnsafePickle:
+        with path.open("rb") as file:
+            if file.read(len(MAGIC_PICKLE)) != MAGIC_PICKLE:
+                raise
+        return read_legacy_checkpoint(path)
 
 
 def _load_bundled(entries: ZipEntries, name: str) -> object:
@@ -112,7 +123,7 @@ def _unreadable_message(path: Path) -> str:
         ),
         (tar, "a tar archive; unpack it first (tar -xf)"),
         (
-            head[:1] == b"\x80" and not head.startswith(_TORCH_PICKLE),
+            head[:1] == b"\x80" and not head.startswith(MAGIC_PICKLE),
             (
                 "truncated or not a torch checkpoint, but a pickle of another program, which could run code; in "
                 "Python, where you trust it, load it, make a dictionary of names with tensors "

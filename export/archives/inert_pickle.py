@@ -11,7 +11,7 @@ import pickletools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 
 class NotReadable(Exception):
@@ -50,17 +50,22 @@ class PersistentId:
     reference: object
 
 
-def read_pickle(data: bytes, is_allowed: Callable[[str], bool]) -> object:
+def read_pickle(
+    data: bytes | BinaryIO,
+    is_allowed: Callable[[str], bool],
+    on_reference: Callable[[PersistentId], None] = lambda _: None,
+) -> object:
     """Return the value that the pickle describes: numbers, strings, tuples, lists, dictionaries, calls and ids.
 
     Args:
-        data: the pickle, protocol 2 as torch writes it.
+        data: the pickle, protocol 2 as torch writes it; a file is read to the pickle's end.
         is_allowed: returns whether an imported name, as in `collections.OrderedDict`, may occur.
+        on_reference: called with every persistent id, also with those of entries that are not returned.
 
     Raises:
         NotReadable: the pickle is damaged, uses an opcode that torch does not write, or has a name that is not allowed.
     """
-    machine = _Machine(is_allowed)
+    machine = _Machine(is_allowed, on_reference)
     try:
         for opcode, argument, _ in pickletools.genops(data):
             _step_of(opcode.name)(machine, argument)
@@ -73,8 +78,9 @@ def read_pickle(data: bytes, is_allowed: Callable[[str], bool]) -> object:
 class _Machine:
     """The stack, its marks, and the memo: a dictionary, so that a large index in the file costs no memory."""
 
-    def __init__(self, is_allowed: Callable[[str], bool]) -> None:
+    def __init__(self, is_allowed: Callable[[str], bool], on_reference: Callable[[PersistentId], None]) -> None:
         self.is_allowed = is_allowed
+        self.on_reference = on_reference
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, object] = {}
@@ -103,6 +109,11 @@ class _Machine:
         if not self.is_allowed(path):
             raise NotReadable(f"it needs {path}", path)
         self.push(Name(path))
+
+    def refer(self) -> None:
+        reference = PersistentId(self.pop())
+        self.on_reference(reference)
+        self.push(reference)
 
     def make(self) -> None:
         arguments, of = self.pop(), self.pop()
@@ -156,7 +167,16 @@ _STEPS: Mapping[str, _Step] = MappingProxyType(
         "NEWFALSE": lambda machine, _: machine.push(False),
         **{
             name: lambda machine, value: machine.push(value)
-            for name in ("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINSTRING")
+            for name in (
+                "BININT",
+                "BININT1",
+                "BININT2",
+                "LONG1",
+                "BINFLOAT",
+                "BINUNICODE",
+                "SHORT_BINSTRING",
+                "BINSTRING",
+            )
         },
         "EMPTY_TUPLE": lambda machine, _: machine.push(()),
         "EMPTY_LIST": lambda machine, _: machine.push([]),
@@ -173,6 +193,6 @@ _STEPS: Mapping[str, _Step] = MappingProxyType(
         "REDUCE": lambda machine, _: machine.make(),
         "NEWOBJ": lambda machine, _: machine.make(),
         "BUILD": lambda machine, _: machine.build(),
-        "BINPERSID": lambda machine, _: machine.push(PersistentId(machine.pop())),
+        "BINPERSID": lambda machine, _: machine.refer(),
     }
 )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 import sys
 import types
 from collections import OrderedDict, defaultdict
@@ -151,7 +152,7 @@ def test_weights_that_are_arrays_of_numpy_are_refused_with_the_way_to_tensors(tm
         CheckpointRefused, match=r"values of NumPy \(.*torch\.from_numpy\(array\).*export that"
     ) as refused:
         read_checkpoint(tmp_path / "net.pth")
-    assert ("model/conv.weight" in str(refused.value)) == (zipped and side == 2)
+    assert ("model/conv.weight" in str(refused.value)) == (side == 2)
 
 
 def test_numbers_of_numpy_and_paths_beside_the_weights_are_no_hindrance(tmp_path):
@@ -159,3 +160,11 @@ def test_numbers_of_numpy_and_paths_beside_the_weights_are_no_hindrance(tmp_path
     torch.save(value, tmp_path / "net.ckpt")
     (part,) = read_checkpoint(tmp_path / "net.ckpt").parts
     assert {key: tensor.tolist() for key, tensor in part.state.items()} == {"a": [1, 1]}
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "old"])
+def test_lists_of_nets_are_read_beside_an_object(tmp_path, zipped):
+    value = {"nets": [{"a": torch.ones(2)}], "shadow_params": [torch.zeros(2)], "opt": argparse.Namespace(lr=1)}
+    torch.save(value, tmp_path / "net.pth", _use_new_zipfile_serialization=zipped)
+    checkpoint = read_checkpoint(tmp_path / "net.pth")
+    assert [part.path for part in checkpoint.parts] == ["shadow_params", "nets/0"]
