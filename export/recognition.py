@@ -58,8 +58,9 @@ def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapp
 def _found(parts: Sequence[StateDict], generator: str | None, overrides: Mapping[str, str]) -> RecognisedNet:
     families = FAMILIES.values() if generator is None else [family_named(generator)]
     ranked = sorted(parts, key=_path_preference)
+    plain = [folded(part.state) for part in ranked] if len(ranked) > 1 else []
     for family in families:  # first, so that one of several nets is not mistaken for the whole model
-        joined = family.join([folded(part.state) for part in ranked]) if len(ranked) > 1 else None
+        joined = family.join(plain) if plain else None
         if joined is not None and (found := _recognised_options(family, joined)) is not None:
             options = _override_options(family, found.model_dump(), overrides)
             return RecognisedNet(family, options, joined, (Joined("", joined, tuple(ranked)).note(),), tuple(ranked))

@@ -68,11 +68,8 @@ def folded(state: State) -> State:
     for key, tensor in hooked.items():
         if found := _HOOKED.fullmatch(key):
             groups[found["weight"]][found["rest"]] = tensor
-    plain = {
-        weight: fold({**parts, "weight": hooked[weight]} if weight in hooked else parts)
-        for weight, parts in groups.items()
-        if (fold := _FOLDS.get(frozenset(parts))) is not None and _fits(weight, parts, hooked)
-    }
+    found_weights = {weight: _weight(parts, hooked.get(weight)) for weight, parts in groups.items()}
+    plain = {weight: tensor for weight, tensor in found_weights.items() if tensor is not None}
     if not plain:
         return hooked
     done: State = {}
@@ -102,23 +99,15 @@ def unfolded_message(keys: Mapping[str, object]) -> str:
     )
 
 
-def _fits(weight: str, parts: Mapping[str, Tensor], state: State) -> bool:
-    """Return whether the tensors have the shapes of what their names say; other nets may use such names."""
-    if not all(tensor.is_floating_point() for tensor in parts.values()):
-        return False
-    if "g" in parts:
-        return weight not in state and (parts["g"].ndim == 0 or _are_one_or_equal(parts["g"], parts["v"]))
-    whole = parts["orig"] if "orig" in parts else parts["bar"]
-    if "mask" in parts or whole.ndim == 0:
-        return "mask" in parts and parts["mask"].shape == whole.shape
-    if parts.keys() == {"orig", "u"} and (stored := state.get(weight)) is not None:
-        return stored.shape == whole.shape and stored.is_floating_point()
-    axis = _axis(whole, parts["u"], parts.get("v"))
-    return axis is not None and (axis == 0 or _FOLDS[frozenset(parts)] is _fold_spectral)
+def _weight(parts: Mapping[str, Tensor], stored: Tensor | None) -> Tensor | None:
+    """Return the weight that the parts stand for, beside one that may be stored.
 
-
-def _are_one_or_equal(g: Tensor, v: Tensor) -> bool:
-    return g.ndim == v.ndim and all(one in (1, size) for one, size in zip(g.shape, v.shape, strict=True))
+    None if their shapes are not those of what their names say; other nets may use such names.
+    """
+    fold = _FOLDS.get(frozenset(parts))
+    if fold is None or not all(tensor.is_floating_point() for tensor in parts.values()):
+        return None
+    return fold(parts, stored)
 
 
 def _axis(weight: Tensor, u: Tensor, v: Tensor | None) -> int | None:
@@ -137,29 +126,37 @@ def _matrix(weight: Tensor, axis: int) -> Tensor:
     return weight.movedim(axis, 0).flatten(1)
 
 
-def _fold_spectral(parts: Mapping[str, Tensor]) -> Tensor:
+def _fold_spectral(parts: Mapping[str, Tensor], _stored: Tensor | None) -> Tensor | None:
     weight, u, v = parts["orig"], parts["u"], parts["v"]
-    return weight / torch.dot(u, torch.mv(_matrix(weight, _axis(weight, u, v) or 0), v))
+    axis = _axis(weight, u, v)
+    return None if axis is None else weight / torch.dot(u, torch.mv(_matrix(weight, axis), v))
 
 
-def _fold_stored(parts: Mapping[str, Tensor]) -> Tensor:
+def _fold_stored(parts: Mapping[str, Tensor], stored: Tensor | None) -> Tensor | None:
     """Take the weight that torch before 1.0 stored; without it, one power iteration is made."""
-    return parts["weight"] if "weight" in parts else _iterated(parts["orig"], parts["u"])
+    weight = parts["orig"]
+    if stored is not None:
+        return stored if weight.ndim and stored.shape == weight.shape and stored.is_floating_point() else None
+    return _iterated(weight, parts["u"], None)
 
 
-def _fold_bar(parts: Mapping[str, Tensor]) -> Tensor:
-    return _iterated(parts["bar"], parts["u"])
+def _fold_bar(parts: Mapping[str, Tensor], _stored: Tensor | None) -> Tensor | None:
+    return _iterated(parts["bar"], parts["u"], parts.get("v"))
 
 
-def _iterated(weight: Tensor, u: Tensor) -> Tensor:
+def _iterated(weight: Tensor, u: Tensor, v: Tensor | None) -> Tensor | None:
     """Divide by the largest singular value as a first call does: one power iteration from the stored u, on axis 0."""
+    if _axis(weight, u, v) != 0:
+        return None
     matrix = weight.flatten(1)
     v = F.normalize(matrix.t() @ u, dim=0)
     return weight / (F.normalize(matrix @ v, dim=0) @ matrix @ v)
 
 
-def _fold_weight_norm(parts: Mapping[str, Tensor]) -> Tensor:
+def _fold_weight_norm(parts: Mapping[str, Tensor], stored: Tensor | None) -> Tensor | None:
     g, v = parts["g"], parts["v"]
+    if stored is not None or not (g.ndim == 0 or _are_one_or_equal(g, v)):
+        return None
     if g.shape == v.shape:  # each value is an axis of its own; torch reduces over all axes if it is given none
         return v * (g / v.abs())
     axes = [axis for axis in range(v.ndim) if g.ndim == 0 or g.shape[axis] == 1]
@@ -167,8 +164,12 @@ def _fold_weight_norm(parts: Mapping[str, Tensor]) -> Tensor:
     return scaled
 
 
-def _fold_mask(parts: Mapping[str, Tensor]) -> Tensor:
-    return parts["orig"] * parts["mask"]
+def _are_one_or_equal(g: Tensor, v: Tensor) -> bool:
+    return g.ndim == v.ndim and all(one in (1, size) for one, size in zip(g.shape, v.shape, strict=True))
+
+
+def _fold_mask(parts: Mapping[str, Tensor], _stored: Tensor | None) -> Tensor | None:
+    return parts["orig"] * parts["mask"] if parts["mask"].shape == parts["orig"].shape else None
 
 
 def _without_wrappers(state: State, wrapped: set[str]) -> State:
@@ -182,7 +183,7 @@ def _without_wrappers(state: State, wrapped: set[str]) -> State:
     return renamed
 
 
-_Fold: TypeAlias = Callable[[Mapping[str, Tensor]], Tensor]
+_Fold: TypeAlias = Callable[[Mapping[str, Tensor], Tensor | None], Tensor | None]
 _FOLDS: Mapping[frozenset[str], _Fold] = MappingProxyType(
     {
         frozenset({"orig", "u", "v"}): _fold_spectral,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
+from torch.overrides import TorchFunctionMode
 
 from export.checkpoint import load_strictly
 from export.errors import LayoutMismatch
@@ -129,6 +131,25 @@ def test_the_weight_that_torch_stored_before_version_1_is_taken() -> None:
     stored = torch.rand(4, 3, 3, 3)
     state = {"weight": stored, "weight_orig": stored * 7, "weight_u": torch.rand(4)}
     assert folded(state) == {"weight": stored}
+
+
+class _Products(TorchFunctionMode):
+    """Counts the products of a matrix and a vector."""
+
+    count = 0
+
+    def __torch_function__(self, function: Any, _types: Any, values: Any = (), options: Any = None) -> Any:
+        self.count += function is torch.mv
+        return function(*values, **(options or {}))
+
+
+def test_the_axis_of_a_spectral_norm_is_found_once() -> None:
+    layer = nn.Conv2d(8, 8, 3)  # either axis has u's length
+    parametrizations.spectral_norm(layer, n_power_iterations=20).eval()
+    state = layer.state_dict()
+    with _Products() as products:
+        assert folded(state).keys() == {"weight", "bias"}
+    assert products.count == len(("along axis 0", "along axis 1", "the norm"))
 
 
 def test_names_that_only_look_like_a_norm_stay() -> None:
