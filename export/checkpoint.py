@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -16,8 +17,8 @@ from torch import Tensor
 from export.archives.formats import SAVE_WEIGHTS, load_file
 from export.errors import CheckpointRefused, LayoutMismatch
 from export.generators.family import State
-from export.states.averages import completed, named_averages
-from export.states.finding import StateDict, UnnamedTensors, state_dicts, unnamed_averages
+from export.states.averages import Ordered, completed, in_order, named_averages
+from export.states.finding import MAX_NAME_LENGTH, StateDict, UnnamedTensors, state_dicts, unnamed_averages
 from export.states.folding import unfolded_message
 from export.states.shards import files_of_nets
 
@@ -26,6 +27,8 @@ _COUNTER = ".num_batches_tracked"
 _MAX_SHARING = 16
 """Largest size of all tensors of a file, as a multiple of the file's size. Tied weights share values, and weights may
 have four times the size of a zip that has them; a hostile file could make any number of views of one tensor."""
+_MAX_NETS, _MAX_AVERAGES = 256, 16
+"""Most state dicts and lists of averages in a file; each is compared with each, and a net's file has about ten."""
 _NAMES_SHOWN = 8
 _GIVE_ALL = "; if the net is in several files, give all of them"
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
@@ -76,7 +79,8 @@ def read_checkpoints(paths: Sequence[Path]) -> list[Checkpoint]:
     """
     checkpoints = [_read(path, files) for path, files in files_of_nets(paths)]
     parts = [part for checkpoint in checkpoints for part in checkpoint.parts]
-    named = [_with_named_averages(checkpoint, parts) for checkpoint in checkpoints]
+    ordered = [in_order(part) for part in parts] if any(checkpoint.unnamed for checkpoint in checkpoints) else []
+    named = [_with_named_averages(checkpoint, ordered) for checkpoint in checkpoints]
     for checkpoint in named:
         if not checkpoint.parts:
             raise CheckpointRefused(_no_state_dict_message(checkpoint))
@@ -93,14 +97,18 @@ def _read(path: Path, files: Sequence[Path]) -> Checkpoint:
     for file in files:
         value = load_file(file)
         check = _TensorCheck(file)
-        unnamed += unnamed_averages(value, check)
-        for part in state_dicts(value, check):
+        unnamed += islice(unnamed_averages(value, check), _MAX_AVERAGES + 1)
+        for part in islice(state_dicts(value, check), _MAX_NETS + 1):
             states[part.path] = {**states.get(part.path, {}), **part.state}
+        if len(states) > _MAX_NETS or len(unnamed) > _MAX_AVERAGES:
+            raise CheckpointRefused(
+                f"{file}: over {_MAX_NETS} state dicts or {_MAX_AVERAGES} lists of averages; {SAVE_WEIGHTS}"
+            )
     parts = completed([StateDict(where, state) for where, state in states.items()])
     return Checkpoint(path, joint_digest(digests), tuple(parts), tuple(unnamed))
 
 
-def _with_named_averages(checkpoint: Checkpoint, parts: Sequence[StateDict]) -> Checkpoint:
+def _with_named_averages(checkpoint: Checkpoint, parts: Sequence[Ordered]) -> Checkpoint:
     found = [(each, named_averages(each, parts)) for each in checkpoint.unnamed]
     named = tuple(part for _, part in found if part is not None)
     left = tuple(each for each, part in found if part is None)
@@ -158,6 +166,8 @@ class _TensorCheck:
             CheckpointRefused: it cannot be a weight, or the file's tensors are much larger than the file.
         """
         path, nbytes = self._path, tensor.numel() * tensor.element_size()
+        if len(name) > MAX_NAME_LENGTH:
+            raise CheckpointRefused(f"{path}: a tensor's name has {len(name)} characters; {SAVE_WEIGHTS}")
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
             raise CheckpointRefused(f"{path}: {name} is sparse, nested or quantised; export needs dense weights")
         if tensor.is_meta:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -48,35 +49,41 @@ def _named_like(state: State, net: State) -> State | None:
     return named if fits and named and not whole and len(named) == len(state) else None
 
 
-def named_averages(averages: UnnamedTensors, parts: Iterable[StateDict]) -> StateDict | None:
+def named_averages(averages: UnnamedTensors, parts: Iterable[Ordered]) -> StateDict | None:
     """Return the state dict that the averages belong to, with them in place of its parameters.
 
     None if no state dict has parameters of their shapes in their order, or several have.
     """
-    found = [(part, state) for part in parts if (state := _in_order(averages.tensors, part.state)) is not None]
-    if not _are_one_net([part for part, _ in found]):
+    shapes = tuple(tensor.shape for tensor in averages.tensors)
+    found = [(each, first) for each in parts if (first := each.orders.get(shapes)) is not None]
+    if not _are_one_net([each.part for each, _ in found]):
         return None
-    part, state = found[0]
-    return StateDict(averages.path, state, (part,))
+    (part, first), state = (found[0][0].part, found[0][1]), found[0][0].part.state
+    named = dict(zip(dict.fromkeys(first.values()), averages.tensors, strict=True))
+    return StateDict(averages.path, {**state, **{key: named[other] for key, other in first.items()}}, (part,))
 
 
-def _in_order(averages: Sequence[Tensor], state: State) -> State | None:
-    """Return the state with the averages in place of its parameters; None if they are not as many, of these shapes.
+@dataclass(frozen=True)
+class Ordered:
+    """A part with the orders in which a list may have its parameters."""
 
-    Constant kernels, which are not trained, may be missing from the list; tied weights are in it once.
+    part: StateDict
+    orders: Mapping[tuple[torch.Size, ...], Mapping[str, str]]
+    """Shapes of a list's tensors to the keys that it has, each with the key of the tensor that it is."""
+
+
+def in_order(part: StateDict) -> Ordered:
+    """Return the orders of a part; a list has all parameters, or those alone that are no constant kernels.
+
+    Constant kernels are not trained; tied weights are in a list once.
     """
+    state = part.state
     keys = [key for key, tensor in state.items() if tensor.is_floating_point() and not _is_buffer(key, state)]
-    if len(keys) < len(averages) or _are_sorted(keys):
-        return None
+    if _are_sorted(keys):
+        return Ordered(part, {})
     trained = [key for key in keys if state[key].ndim < 2 or not _is_constant(state[key])]
-    wanted = [tensor.shape for tensor in averages]
-    for chosen in (keys, trained):
-        first = _first_of_tied(chosen, state)
-        names = list(dict.fromkeys(first.values()))
-        if [state[key].shape for key in names] == wanted:
-            named = dict(zip(names, averages, strict=True))
-            return {**state, **{key: named[other] for key, other in first.items()}}
-    return None
+    tied = [_first_of_tied(chosen, state) for chosen in (trained, keys)]  # if both have the same shapes, all are taken
+    return Ordered(part, {tuple(state[key].shape for key in dict.fromkeys(each.values())): each for each in tied})
 
 
 def _first_of_tied(keys: Sequence[str], state: State) -> dict[str, str]:

@@ -28,6 +28,8 @@ _COUNTS = frozenset({"n_averaged", "steps", "step", "initted", "num_updates", "d
 """Names of the numbers that averaging keeps beside the weights."""
 _BACKUP = re.compile(r"collected|backup|stored", re.IGNORECASE)
 """Lists beside the averages that hold the net's own weights while the averages are in use."""
+MAX_NAME_LENGTH = 500
+"""Largest length of a tensor's name, and of the name of something that is opened; real ones have about 100."""
 _MAX_WRAPPER_DEPTH, _MAX_PREFIX_DEPTH, _MAX_LIST_LENGTH = 4, 2, 16
 
 
@@ -50,33 +52,31 @@ class UnnamedTensors:
     tensors: tuple[Tensor, ...]
 
 
-def unnamed_averages(value: object, check: Callable[[Tensor, str], Tensor]) -> list[UnnamedTensors]:
-    """Return the lists of averaged weights in a loaded value; `check` as for `state_dicts`."""
-    return [
+def unnamed_averages(value: object, check: Callable[[Tensor, str], Tensor]) -> Iterator[UnnamedTensors]:
+    """Yield the lists of averaged weights in a loaded value; `check` as for `state_dicts`."""
+    yield from (
         UnnamedTensors(path, tuple(check(tensor, f"{path}[{number}]") for number, tensor in enumerate(inner)))
         for where, mapping in _mappings(value, "", 0, {})
         for key, inner in mapping.items()
-        if isinstance(key, str) and isinstance(inner, list | tuple) and inner
+        if isinstance(key, str) and len(key) <= MAX_NAME_LENGTH and isinstance(inner, list | tuple) and inner
         if all(isinstance(one, Tensor) and one.is_floating_point() for one in inner)
         if AVERAGE.search(path := f"{where}/{key}".lstrip("/")) and not _BACKUP.search(key)
-    ]
+    )
 
 
-def state_dicts(value: object, check: Callable[[Tensor, str], Tensor]) -> list[StateDict]:
-    """Return every state dict in a loaded value, and the nets under the prefixes of their keys.
+def state_dicts(value: object, check: Callable[[Tensor, str], Tensor]) -> Iterator[StateDict]:
+    """Yield every state dict in a loaded value, and the nets under the prefixes of their keys.
 
     Args:
         value: what a file holds.
         check: returns a tensor, named by its key, as a weight; raises if it cannot be one.
     """
-    found: list[StateDict] = []
     for where, mapping in _mappings(value, "", 0, {}):
         state = {key: tensor for key, tensor in mapping.items() if isinstance(key, str) and isinstance(tensor, Tensor)}
         if not state:
             continue
-        checked = {name: check(tensor, name) for name, tensor in _without_prefixes(state, where).items()}
-        found += _with_nets_by_prefix(StateDict(where, checked), _MAX_PREFIX_DEPTH)
-    return found
+        checked = {name: check(tensor, name) for name, tensor in state.items()}
+        yield from _with_nets_by_prefix(StateDict(where, _without_prefixes(checked, where)), _MAX_PREFIX_DEPTH)
 
 
 def _mappings(
@@ -95,7 +95,7 @@ def _mappings(
     if isinstance(value, Mapping):
         yield where, value
     for key, inner in inside.items():
-        if isinstance(key, str) and not _NOT_WEIGHTS.search(key):
+        if isinstance(key, str) and len(key) <= MAX_NAME_LENGTH and not _NOT_WEIGHTS.search(key):
             yield from _mappings(inner, f"{where}/{key}".lstrip("/"), depth + 1, seen)
 
 

@@ -147,6 +147,23 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "no weights": (lambda: _saved({"epoch": 3, "lr": 0.1}), "holds no state dict"),
     "a list": (lambda: _saved([torch.zeros(1)]), "holds no state dict"),
     "nested sixty deep and 2^60 wide": (lambda: _saved(_deep()), "holds no state dict"),
+    "a thousand nets": (
+        lambda: _saved({f"net{number}": {"w": torch.zeros(1)} for number in range(1000)}),
+        r"over 256 state dicts .*state_dict\(\) alone",
+    ),
+    "a thousand nets under prefixes": (
+        lambda: _saved({f"gen{number}.w": torch.zeros(1) for number in range(1000)}),
+        "over 256 state dicts",
+    ),
+    "a thousand lists of averages": (
+        lambda: _saved({**_good(), **{f"ema{number}": [torch.zeros(1)] for number in range(1000)}}),
+        "or 16 lists of averages",
+    ),
+    "a name of a megabyte": (lambda: _with("parametrizations.a." * 50_000, torch.zeros(1)), "name has 950000 charact"),
+    "nets under a name of a megabyte": (
+        lambda: _saved({"k" * 1_000_000: {f"n{number}": {"w": torch.zeros(1)} for number in range(100)}}),
+        "holds no state dict",
+    ),
     "a thousand channels": (
         lambda: _with(FIRST, torch.zeros(1, 1000, 4, 4)),
         "no known generator|shape|channels",

@@ -12,7 +12,7 @@ from export.checkpoint import read_checkpoint, read_checkpoints
 from export.errors import CheckpointRefused
 from export.generators.family import State
 from export.recognition import notes_on_files, recognise
-from export.states.averages import completed, named_averages
+from export.states.averages import completed, in_order, named_averages
 from export.states.finding import StateDict, UnnamedTensors
 from tests.export.states.tiny_nets import TINY, made, outputs, reread
 
@@ -79,7 +79,7 @@ def test_a_list_that_fits_no_net_is_passed_over_and_it_is_said(change, make_net,
 
 def _named(state: State, *shapes: tuple[int, ...]) -> State | None:
     averages = UnnamedTensors("ema", tuple(torch.zeros(shape) for shape in shapes))
-    part = named_averages(averages, [StateDict("model", state)])
+    part = named_averages(averages, [in_order(StateDict("model", state))])
     return None if part is None else part.state
 
 
@@ -89,7 +89,7 @@ def test_nothing_is_guessed_where_the_order_is_not_known_or_another_net_fits() -
     assert _named(dict(sorted(two.items())), (2, 2), (2,), (2, 2)) is None  # as safetensors, sorted by name
     nets = [StateDict(name, {key: tensor.clone() for key, tensor in two.items()}) for name in ("G_A", "G_B")]
     averages = UnnamedTensors("ema", (torch.zeros(2, 2), torch.zeros(2), torch.zeros(2, 2)))
-    assert named_averages(averages, nets) is None
+    assert named_averages(averages, map(in_order, nets)) is None
 
 
 def test_a_tied_weight_is_averaged_under_both_names() -> None:
