@@ -123,18 +123,18 @@ def strips_ahead(picture: Picture, file_format: ImageFormat, quality: int, chang
         quality: as for `encode`.
         changed: the rows that are still going to change.
     """
-    found: Mapping[range, DeferredStep[Any]] = {}
+
+    def is_final(rows: range) -> bool:  # a row of a PNG is packed as its difference from the one above
+        return not any(rows.start <= some.stop and some.start < rows.stop for some in changed)
+
     if picture.pixels.dtype == np.uint8 and picture.alpha is None:
-        if file_format == "png":  # a row is packed as its difference from the one above
-            found = png_strips(picture.pixels, installed_kernel(), FASTEST)
-        elif file_format == "jpeg":
+        if file_format == "png":
+            return png_strips(picture.pixels, installed_kernel(), FASTEST, is_final)
+        if file_format == "jpeg":
             chroma = choose_chroma(quality, halved=picture.halved_chroma)
             found = jpeg_strips(np.ascontiguousarray(picture.pixels), quality, chroma)
-    return {
-        rows: step
-        for rows, step in found.items()
-        if not any(rows.start <= some.stop and some.start < rows.stop for some in changed)
-    }
+            return {rows: step for rows, step in found.items() if is_final(rows)}
+    return {}
 
 
 def encode(

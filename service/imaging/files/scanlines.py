@@ -7,9 +7,8 @@ picture always gives the same file.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -122,26 +121,30 @@ def _checked(found: int, rows: Rows) -> int:
     return found
 
 
-def png_strips(pixels: Pixels, kernel: ScanlinesKernel | None, by: Deflate) -> dict[range, DeferredStep[Strip]]:
+def png_strips(
+    pixels: Pixels,
+    kernel: ScanlinesKernel | None,
+    by: Deflate,
+    is_wanted: Callable[[range], bool] = lambda _: True,
+) -> dict[range, DeferredStep[Strip]]:
     """Return the steps that pack a picture's strips, by their rows, from the top down; none if `by` is to pack it.
 
     Args:
         pixels: H×W×C.
         kernel: packs the rows; None if it is not installed.
         by: searches for repetitions; drawings, which are full of them, are left to it.
+        is_wanted: says whether the strip of these rows is; if none is, no samples are packed, which take 0.1 ms.
     """
     if kernel is None or pixels.dtype != np.uint8 or pixels.size < _MIN_PICTURE_BYTES:
         return {}
     height, _, pixel_bytes = pixels.shape
-    rows = np.ascontiguousarray(pixels).view(np.uint8).reshape(height, -1)
-    if _has_repetitions(rows, pixel_bytes, kernel, by):
-        return {}
-    count = min(_MAX_STRIPS, rows.size // _MIN_STRIP_BYTES, height) or 1
+    count = min(_MAX_STRIPS, pixels.size // _MIN_STRIP_BYTES, height) or 1
     edges = [height * number // count for number in range(count + 1)]
-    return {
-        range(first, last): DeferredStep(partial(kernel.pack, rows, pixel_bytes, first, last))
-        for first, last in pairwise(edges)
-    }
+    wanted = [strip for strip in map(range, edges, edges[1:]) if is_wanted(strip)]
+    rows = np.ascontiguousarray(pixels).view(np.uint8).reshape(height, -1)
+    if not wanted or _has_repetitions(rows, pixel_bytes, kernel, by):
+        return {}
+    return {strip: DeferredStep(partial(kernel.pack, rows, pixel_bytes, strip.start, strip.stop)) for strip in wanted}
 
 
 def _has_repetitions(rows: Rows, pixel_bytes: int, kernel: ScanlinesKernel, by: Deflate) -> bool:

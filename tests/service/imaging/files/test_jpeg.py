@@ -17,7 +17,7 @@ from service.core.pictures import ImageFormat, Picture
 from service.imaging.crops import plan_whole
 from service.imaging.files.codec import decode, encode, strips_ahead
 from service.imaging.files.jpeg import MAX_STRIPS, Chroma, choose_chroma, encode_jpeg
-from service.imaging.files.scanlines import installed_kernel
+from service.imaging.files.scanlines import ScanlinesKernel, installed_kernel
 from service.imaging.pool.parallel_steps import run_sequentially
 from service.imaging.postprocess import paste_fills
 from tests.service.extensions import required
@@ -140,6 +140,16 @@ def test_what_is_encoded_in_one_piece_is_not_begun_before() -> None:
     for file_format in ("jpeg", "png"):
         assert not strips_ahead(Picture(deep), file_format, 90, nowhere)  # type: ignore[arg-type]
         assert not strips_ahead(Picture(photo(512, 512), see_through), file_format, 90, nowhere)  # type: ignore[arg-type]
+
+
+def test_a_png_of_which_every_strip_changes_is_not_searched_for_repetitions_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    required(installed_kernel())
+    estimated: list[object] = []
+    monkeypatch.setattr(ScanlinesKernel, "estimate", lambda *arguments: estimated.append(arguments))
+    assert not strips_ahead(Picture(photo(512, 512)), "png", 90, [range(512)])
+    assert not estimated
 
 
 def test_nothing_of_a_drawing_is_packed_ahead_as_it_is_searched_for_repetitions_at_the_end() -> None:
