@@ -4,7 +4,7 @@
 #   gpu_host.sh stage            first: install wheels, pictures, features
 #   study_host.sh warm           fill the compiler's caches in the background, beside other work; returns at once
 #   study_host.sh peek           print the last lines of the logs, and the cells so far
-#   study_host.sh run SECONDS    run all studies at once; they time their steps in turn, and nothing else may use the GPU.
+#   study_host.sh run SECONDS    run all studies at once; they time their steps one after another, and nothing else may use the GPU.
 #                                Cells are measured in rounds, so that every study has FP32 and its first half precision
 #                                before any study has more. The same command continues with the missing cells
 #   study_host.sh one NAME       one study with 300 steps in each cell: FP32 and half precision
@@ -85,7 +85,7 @@ run() { # SECONDS
         for name in $STUDIES; do
             if ((until - SECONDS < 1)); then break; fi
             timeout -k 5 $((until - SECONDS)) bash "$SELF" study "${FOLDER:-studies}" "$name" "$(cells_up_to "$name" "${done[@]}")" \
-                --turn "$WORK/turn" "$PROFILE_FLAG" &
+                --lock-file "$WORK/lock" "$PROFILE_FLAG" &
         done
         wait
         echo "round $round ended, $((until - SECONDS)) s left"

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from benchmarks.gpu_engines.engine_jobs import Job
 from benchmarks.gpu_engines.engine_table import as_markdown
-from benchmarks.gpu_engines.gpu_turn import of_one_step
+from benchmarks.gpu_engines.gpu_lock import step_marker
 
 ENGINES = ("eager", "inductor", "onnxrt-cuda", "trt")
 PUBLIC = "public"
@@ -84,7 +84,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--at-once", type=int, default=4, help="processes that compile")
     parser.add_argument("--trt-at-once", type=int, default=1, help="processes that build for TensorRT")
     parser.add_argument(
-        "--measure-at-once", type=int, default=1, help="processes that measure, one at a time on each GPU (gpu_turn.py)"
+        "--measure-at-once", type=int, default=1, help="processes that measure, one at a time on each GPU (gpu_lock.py)"
     )
     parser.add_argument("--run-s", type=float, default=0.5, help="seconds of one of the five runs of a figure")
     parser.add_argument("--seconds", type=float, default=600, help="seconds that one step of one job may take")
@@ -128,10 +128,10 @@ def _run_apart(job: Job, step: str, made: Path) -> None:
     words += ["--work", str(asked.work), "--trt-level", str(asked.trt_level), "--run-s", str(asked.run_s)]
     words += ["--batches", *batches]
     command: Sequence[str] = [sys.executable, *words]
-    environment = {**_environment(), **of_one_step()}
+    environment = {**_environment(), **step_marker()}
     if job.engine == "trt" and asked.trt_env:
         command = ["bash", "-c", f"source {shlex.quote(asked.trt_env)}; exec $PY310 {shlex.join(words)}"]
-        environment = {**os.environ, **of_one_step()}
+        environment = {**os.environ, **step_marker()}
     with job.out.with_suffix(f".{step}.log").open("w") as log:
         try:
             subprocess.run(command, check=False, env=environment, timeout=asked.seconds, stdout=log, stderr=log)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu_engines.gpu_turn import gpu_turn
+from benchmarks.gpu_engines.gpu_lock import gpu_lock
 from benchmarks.harness.engine_rate import RUNS, median_ms
 from engines.base import Array, BatchShape, Engine
 from engines.cuda.api import open_cuda
@@ -122,7 +122,7 @@ def _measure_engine(job: Job, manifest: Manifest) -> None:
     shapes = _shapes(job, manifest)
     for shape in shapes:  # loading from the cache needs no exclusive use of the GPU
         engine.infer(_feed(manifest, shape))
-    with gpu_turn():
+    with gpu_lock():
         for shape in shapes:
             engine.infer(_feed(manifest, shape))
             stream = cuda.stream()
@@ -226,7 +226,7 @@ def _measure_public(job: Job, manifest: Manifest) -> None:
         traced = torch.jit.trace(net, feed, check_trace=False)
         size = f"{shape.width}×{shape.height}"
         half = torch.autocast(device, torch.float16 if device == "cuda" else torch.bfloat16)
-        with gpu_turn():
+        with gpu_lock():
             found = {"ms": _torch_ms(torch, lambda: net(*feed), run_s)}  # noqa: B023
             found["traced_ms"] = _torch_ms(torch, lambda: traced(*feed), run_s)  # noqa: B023
             job.say(batch=shape.batch, size=size, **{name: round(ms, 4) for name, ms in found.items()})

@@ -21,14 +21,14 @@ export REPO=${REPO:-/tmp/gw/repo} ASSETS=${ASSETS:-/tmp/gw/assets} RESULTS=${RES
 export WORK=${WORK:-/tmp/gw/training} LANES=${LANES:-/tmp/lanes} PATH=/tmp/retouch-gpu/bin:$PATH
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 SERVE_CORES=${SERVE_CORES:-0-15} RACE_CORES=${RACE_CORES:-16-31} PAIR_CORES=${PAIR_CORES:-0-31} FILL_CORES=${FILL_CORES:-32-63}
-FILL_GPUS=2,3 FILL_TURN=fill RACE_GPU=1 WARM_GPUS=1,2 SERVED="pconv_512 pconv_256 unet_256" LAST_SERVED=serve_256
+FILL_GPUS=2,3 FILL_LOCK=fill RACE_GPU=1 WARM_GPUS=1,2 SERVED="pconv_512 pconv_256 unet_256" LAST_SERVED=serve_256
 SHAPES="256:32 384:16" # of one process: half of the batches of $CONFIG, as two GPUs train
 if [ -n "${ONE:-}" ]; then
-  FILL_CORES=$SERVE_CORES RACE_CORES=$SERVE_CORES FILL_GPUS=0 FILL_TURN=timed RACE_GPU=0 SERVED=pconv_512
+  FILL_CORES=$SERVE_CORES RACE_CORES=$SERVE_CORES FILL_GPUS=0 FILL_LOCK=timed RACE_GPU=0 SERVED=pconv_512
   LAST_SERVED=serve_512 SHAPES="256:64 384:32"
 fi
 if [ -n "${TWO:-}" ]; then
-  FILL_CORES=$PAIR_CORES FILL_GPUS=0,1 FILL_TURN=timed WARM_GPUS=0,1 SERVED=pconv_512 LAST_SERVED=serve_512
+  FILL_CORES=$PAIR_CORES FILL_GPUS=0,1 FILL_LOCK=timed WARM_GPUS=0,1 SERVED=pconv_512 LAST_SERVED=serve_512
 fi
 CONFIG=training/configs/fill-continued.toml
 lanes() { bash "$REPO/benchmarks/gpu_host/lanes.sh" "$@"; }
@@ -79,9 +79,9 @@ train() { # START END_S
   done
   local fill="CONFIG=$CONFIG CARRIED=$REPO NAME=fill"
   cd "$REPO" || return
-  lanes begin fill_256 "$FILL_CORES" $FILL_TURN ${FILL_GPUS%,*}
-  lanes begin fill_384 "$FILL_CORES" $FILL_TURN ${FILL_GPUS#*,}
-  lanes begin fill "$FILL_CORES" $FILL_TURN $FILL_GPUS
+  lanes begin fill_256 "$FILL_CORES" $FILL_LOCK ${FILL_GPUS%,*}
+  lanes begin fill_384 "$FILL_CORES" $FILL_LOCK ${FILL_GPUS#*,}
+  lanes begin fill "$FILL_CORES" $FILL_LOCK $FILL_GPUS
   # shellcheck disable=SC2086 # settings are words
   {
     job fill_256 fill_256 720 $compiled $fill SHAPES=${SHAPES% *} "EXTRA=$extra" bash training/fill_host.sh prepare_all 0

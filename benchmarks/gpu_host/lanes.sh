@@ -12,8 +12,8 @@
 #                            the first lane began; prints a line every 10 s
 #   lanes.sh end LANE...     start no more jobs; running ones continue
 #   lanes.sh pack [NAME]     pack $PACK (results and logs, without models and programs) as $OUT/NAME.tar.gz, in parts of 15 MiB
-# A job takes the turn for its timed parts ($LANE_TURN, ../gpu_engines/gpu_turn.py): other processes of lanes on that GPU are stopped (hush)
-# until the turn ends (speak). Logs and state: $LANES. Jobs get CUDA_VISIBLE_DEVICES, and LANE_JOB and LANE_GPU, by which their processes are found.
+# A job takes the GPU's lock for its timed parts ($LANE_LOCK, ../gpu_engines/gpu_lock.py): other processes of lanes on that GPU are paused
+# until it is released. Logs and state: $LANES. Jobs get CUDA_VISIBLE_DEVICES, and LANE_JOB and LANE_GPU, by which their processes are found.
 set -u
 LANES=${LANES:-/tmp/lanes} jobs=${LANES:-/tmp/lanes}/jobs
 me=$(realpath "${BASH_SOURCE[0]}")
@@ -64,50 +64,50 @@ next() { # LANE: print its first job whose needs have ended
 work() { # LANE: run its jobs, endlessly
   local job
   cores=$(<"$LANES/lane-$1/cores") gpu=$(<"$LANES/lane-$1/gpu") gpus=$(<"$LANES/lane-$1/gpus")
-  exec 9>> "$LANES/turn-$gpu"
+  exec 9>> "$LANES/lock-$gpu"
   while :; do
     job=$(next "$1")
-    if [ -n "$job" ]; then one "$job"; else release_lost; sleep 0.3; fi
+    if [ -n "$job" ]; then run_job "$job"; else resume_after_lost_lock; sleep 0.3; fi
   done
 }
-one() { # JOB: run it. It waits until no job has the turn; a job that runs alone keeps the turn to its end
+run_job() { # JOB: run it. It waits until no job has the GPU's lock; a job that runs alone keeps the lock to its end
   local folder=$jobs/$1 code=0 process
   while ! flock -w 1 9; do [ ! -e "$folder/code" ] || return; done # it may have been cancelled
   if [ -e "$folder/code" ]; then flock -u 9; return; fi
-  speak "$gpu" # the last holder of the turn may have been killed
+  resume "$gpu" # the last holder of the lock may have been killed
   date +%s > "$folder/began"
-  if [ -e "$folder/alone" ]; then hush "$gpu" "LANE_JOB=$1"; fi
+  if [ -e "$folder/alone" ]; then pause "$gpu" "LANE_JOB=$1"; fi
   (
     exec 9>&-
     export LANES LANE_JOB=$1 LANE_GPU=$gpu CUDA_VISIBLE_DEVICES=$gpus
-    if [ ! -e "$folder/alone" ]; then export LANE_TURN=$LANES/turn-$gpu LANE_SCRIPT=$me; fi
+    if [ ! -e "$folder/alone" ]; then export LANE_LOCK=$LANES/lock-$gpu LANE_SCRIPT=$me; fi
     exec setsid timeout -k 10 "$(<"$folder/limit")" taskset -c "$cores" bash -c "exec env $(<"$folder/command")"
   ) > "$folder/log" 2>&1 < /dev/null &
   process=$!; echo $process > "$folder/process"
   [ -e "$folder/alone" ] || flock -u 9
-  while kill -0 $process 2> /dev/null; do sleep 0.2; [ -e "$folder/alone" ] || release_lost; done
+  while kill -0 $process 2> /dev/null; do sleep 0.2; [ -e "$folder/alone" ] || resume_after_lost_lock; done
   wait $process || code=$?
   echo $(($(date +%s) - $(<"$folder/began"))) > "$folder/seconds"
   [ -e "$folder/code" ] || echo $code > "$folder/code"
-  if [ -e "$folder/alone" ]; then speak "$gpu"; flock -u 9; fi
+  if [ -e "$folder/alone" ]; then resume "$gpu"; flock -u 9; fi
 }
-of() { grep -lzx "$1" /proc/[0-9]*/environ 2> /dev/null | cut -d/ -f3; } # NAME=VALUE: print the processes with this variable in their environment
-hush() { # GPU NAME=VALUE: stop the processes of lanes on that GPU, except those with this variable in their environment
-  touch "$LANES/hushed-$1"
-  local still
+processes_with() { grep -lzx "$1" /proc/[0-9]*/environ 2> /dev/null | cut -d/ -f3; } # NAME=VALUE: print the processes with this variable in their environment
+pause() { # GPU NAME=VALUE: stop the processes of lanes on that GPU, except those with this variable in their environment
+  touch "$LANES/paused-$1"
+  local others
   for _ in 1 2 3; do # repeatedly, to stop processes that were started meanwhile
-    still=$(of "LANE_GPU=$1" | grep -vxF -e "$(of "$2")")
-    [ -z "$still" ] || kill -STOP $still 2> /dev/null
+    others=$(processes_with "LANE_GPU=$1" | grep -vxF -e "$(processes_with "$2")")
+    [ -z "$others" ] || kill -STOP $others 2> /dev/null
   done
 }
-speak() { # GPU: continue the stopped processes
-  [ -e "$LANES/hushed-$1" ] || return 0
-  local still; still=$(of "LANE_GPU=$1")
-  [ -z "$still" ] || kill -CONT $still 2> /dev/null
-  rm -f "$LANES/hushed-$1"
+resume() { # GPU: continue the stopped processes
+  [ -e "$LANES/paused-$1" ] || return 0
+  local paused; paused=$(processes_with "LANE_GPU=$1")
+  [ -z "$paused" ] || kill -CONT $paused 2> /dev/null
+  rm -f "$LANES/paused-$1"
 }
-release_lost() { # if the holder of the turn has died, continue the others
-  if [ -e "$LANES/hushed-$gpu" ] && flock -n 9; then speak "$gpu"; flock -u 9; fi
+resume_after_lost_lock() { # if the holder of the lock has died, continue the others
+  if [ -e "$LANES/paused-$gpu" ] && flock -n 9; then resume "$gpu"; flock -u 9; fi
 }
 cancel() { # JOB...
   local job
@@ -117,11 +117,11 @@ cancel() { # JOB...
     echo cancelled > "$jobs/$job/code"
     [ -e "$jobs/$job/process" ] || continue
     # shellcheck disable=SC2046 # one word for each process
-    kill -CONT $(of "LANE_JOB=$job") 2> /dev/null
+    kill -CONT $(processes_with "LANE_JOB=$job") 2> /dev/null
     kill -TERM "$(<"$jobs/$job/process")" 2> /dev/null # timeout passes it on; servers are ended by the process that started them
-    for _ in $(seq 20); do [ -n "$(of "LANE_JOB=$job")" ] || continue 2; sleep 0.25; done
+    for _ in $(seq 20); do [ -n "$(processes_with "LANE_JOB=$job")" ] || continue 2; sleep 0.25; done
     # shellcheck disable=SC2046 # one word for each process
-    kill -KILL $(of "LANE_JOB=$job") 2> /dev/null
+    kill -KILL $(processes_with "LANE_JOB=$job") 2> /dev/null
   done
   return 0
 }
@@ -154,13 +154,13 @@ ended() { # [JOB...]: whether these jobs, or all, have ended
   for job; do [ -e "$jobs/$job/code" ] || return 1; done
 }
 await() { # S [by=T] [JOB...]
-  local until=$((SECONDS + $1)) said=-10 left; shift
+  local until=$((SECONDS + $1)) printed=-10 left; shift
   if [[ ${1-} == by=* ]]; then
     left=$((SECONDS + $(<"$LANES/zero") + ${1#by=} - $(date +%s))); shift
     if ((left < until)); then until=$left; fi
   fi
   until ended "$@" || ((SECONDS >= until)); do
-    if ((SECONDS >= said + 10)); then now; said=$SECONDS; fi
+    if ((SECONDS >= printed + 10)); then now; printed=$SECONDS; fi
     sleep 0.5
   done
   now
@@ -182,7 +182,7 @@ main() {
   esac
   case $step in
     wait) await "$@" ;;
-    begin | end | queue | cancel | status | pack | work | hush | speak) "$step" "$@" ;;
+    begin | end | queue | cancel | status | pack | work | pause | resume) "$step" "$@" ;;
     *) echo "lanes.sh: no step $step; the head of $me lists them" >&2; return 2 ;;
   esac
 }

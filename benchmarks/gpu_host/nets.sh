@@ -4,7 +4,7 @@
 # TensorRT 8.6.0 in /tmp/trt86 (trt86.txt; without it no plans are built). Three plans are built at once; `nets.sh pause` and `nets.sh resume` stop and
 # continue their builders for timed parts.
 # NETS, ENGINES: only some of them; PLANS: the nets for which plans are built. AT_ONCE=4 in a lane (lanes.sh): four jobs open their engines concurrently
-# and take turns for timed parts. `nets.sh attention`, some minutes alone on the GPU, checks whether DeepFillv2's fused scores run under inductor, where
+# and time their parts one after another. `nets.sh attention`, some minutes alone on the GPU, checks whether DeepFillv2's fused scores run under inductor, where
 # an earlier form caused an illegal address (ADR 38); STEPS=prepare: only compile, beside other work; STEPS=measure: only measure.
 set -x
 steps=${STEPS:-prepare measure} at_once="--measure-at-once ${AT_ONCE:-1}"

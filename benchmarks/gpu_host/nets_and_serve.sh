@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Queues nets, requests, plans and the race of engines as jobs of lanes (lanes.sh) on one GPU: `nets_and_serve.sh begin` when site and gpu are unpacked;
-# `assets`, `plans` (TensorRT 8.6.0) and `raced` (ort) when their files are. Lanes compile concurrently on $CORES; lane m measures on $TIMED: nets in turns
-# with the compilers, servers alone. The defaults of GPU, CORES and TIMED are for one GPU of two. FAKE=1 rehearses the servers on a CPU.
+# `assets`, `plans` (TensorRT 8.6.0) and `raced` (ort) when their files are. Lanes compile concurrently on $CORES; lane m measures on $TIMED: nets while
+# the compilers are paused, servers alone. The defaults of GPU, CORES and TIMED are for one GPU of two. FAKE=1 rehearses the servers on a CPU.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 GPU=${GPU:-1} CORES=${CORES:-10-31} TIMED=${TIMED:-16-31}

@@ -39,11 +39,11 @@ def study(  # noqa: PLR0913, PLR0917 -- each is a flag
         int | None, typer.Option(min=0, help="Phase to measure, counted from 0. By default the study's own.")
     ] = None,
     pictures: Annotated[int, typer.Option(min=1, help="Largest number of images of the data that are read.")] = 2000,
-    turn: Annotated[
-        Path | None, typer.Option(help="Lock file: studies with the same file time their steps one after another.")
+    lock_file: Annotated[
+        Path | None, typer.Option(help="Studies with the same lock file time their steps one after another.")
     ] = None,
     limit_s: Annotated[
-        float | None, typer.Option(min=1, help="Longest time in seconds for a cell, with the wait for its turn.")
+        float | None, typer.Option(min=1, help="Longest time in seconds for a cell, with the wait for the lock.")
     ] = None,
     profile: Annotated[
         bool,
@@ -78,7 +78,7 @@ def study(  # noqa: PLR0913, PLR0917 -- each is a flag
         phase=chosen.phase if phase is None and config is None else phase or 0,
         pictures=pictures,
         device=device,
-        turn=turn,
+        lock_file=lock_file,
         limit_s=limit_s,
         profiled=profile,
     )

@@ -20,7 +20,7 @@ from training.profiling.ceilings import measure_ceilings
 from training.profiling.operators import OperatorCalls, top_operators, trace_calls
 from training.profiling.stepping import PROFILED_STEPS, TimedSteps, make_stepper, time_steps
 from training.study.cells import Cell, config_of_cell
-from training.study.turns import Turns
+from training.study.device_lock import DeviceLock
 
 _LOSS_POINTS = 100
 _SETTLING = 3
@@ -45,8 +45,8 @@ class CellRequest:
     device: str | None
     result: str
     """Path of the JSON that is written."""
-    turn: str | None = None
-    """Path of the lock file with which concurrent studies take turns at the device."""
+    lock_file: str | None = None
+    """Path of the lock that concurrent studies share, so that each times its steps alone."""
     profiled: bool = True
     """Whether steps are profiled too: operators, FLOPs, ceilings."""
 
@@ -63,17 +63,17 @@ def measure_cell(request: CellRequest, keep: Callable[[Row], None], notify: Call
     config = config_of_cell(
         load_config(Path(request.config), request.overrides), cell, request.phase, steps, request.pictures
     )
-    turns = Turns(Path(request.turn) if request.turn else None, f"{config.model} {cell.name}", notify)
+    lock = DeviceLock(Path(request.lock_file) if request.lock_file else None, f"{config.model} {cell.name}", notify)
     with start_runtime(config, request.device) as runtime:
-        run = _CellRun(config, runtime, turns, notify)
+        run = _CellRun(config, runtime, lock, notify)
         run.prepare("reads its data")
         settling = run.compile(request.warm_up) if config.compile else request.warm_up
-        with turns.alone():
+        with lock.exclusive():
             notify("is timed")
             timed = time_steps(run.step, runtime, settling, request.steps)
             notify(f"took {timed.step_s * 1e3:.4g} ms a step; validates")
             validation = _rounded(run.trainee.validate())
-        if request.turn:  # it would include the memory of other studies
+        if request.lock_file:  # it would include the memory of other studies
             timed.sensors.pop("highest_device_memory_gb", None)
         row = _timed_row(cell, config, runtime, timed, validation)
         if runtime.is_leader:
@@ -93,13 +93,13 @@ def measure_cell(request: CellRequest, keep: Callable[[Row], None], notify: Call
 
 
 class _CellRun:
-    """A trainee with its data, the function that runs its next step, and its turns at the device."""
+    """A trainee with its data, the function that runs its next step, and the device's lock."""
 
     trainee: Trainee[Any]
     step: Callable[[], dict[str, torch.Tensor]]
 
-    def __init__(self, config: AnyConfig, runtime: Runtime, turns: Turns, notify: Callable[[str], None]) -> None:
-        self._config, self._runtime, self._turns, self._notify = config, runtime, turns, notify
+    def __init__(self, config: AnyConfig, runtime: Runtime, lock: DeviceLock, notify: Callable[[str], None]) -> None:
+        self._config, self._runtime, self._lock, self._notify = config, runtime, lock, notify
 
     def prepare(self, line: str, **changes: Any) -> None:
         """Make a new trainee, with changed options; the earlier one is freed first, to save device memory."""
@@ -119,7 +119,7 @@ class _CellRun:
             The number of remaining warm-up steps, to be run while no other study uses the device.
         """
         settling = min(_SETTLING, warm_up)
-        with self._turns.shared():
+        with self._lock.shared():
             self._notify("compiles")
             for _ in range(warm_up - settling):
                 self.step()
@@ -129,7 +129,7 @@ class _CellRun:
     def profile(self) -> Row:
         """Return the ceilings and the operators of a few steps."""
         precision = self._config.precision
-        with self._turns.alone():
+        with self._lock.exclusive():
             self._notify("is profiled")
             operators = top_operators(self.step, self._runtime.device, PROFILED_STEPS)
             ceilings = measure_ceilings(self._runtime.device, (precision,))
@@ -144,7 +144,7 @@ class _CellRun:
         The profiler sees no operators in compiled code, which computes the same products. Bytes are the least that
         eager operators must move; compiled code fuses some and moves fewer.
         """
-        with self._turns.alone():
+        with self._lock.exclusive():
             self._notify("counts an eager step's FLOPs")
             self.step()
             return trace_calls(self.step, self._runtime.device)

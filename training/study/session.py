@@ -17,7 +17,7 @@ from training.study.measuring import CellRequest, Row
 from training.study.process_group import run_in_group
 from training.study.report import write_report
 from training.study.sources import Study
-from training.study.turns import Turns
+from training.study.device_lock import DeviceLock
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class StudyRequest:
     phase: int = 0
     pictures: int = 2000
     device: str | None = None
-    turn: Path | None = None
-    """A lock file with which concurrent studies take turns at the device: each times its steps alone."""
+    lock_file: Path | None = None
+    """A lock that concurrent studies share, so that each times its steps alone."""
     limit_s: float | None = None
-    """The longest time that a cell may take, including the wait for its turn."""
+    """The longest time that a cell may take, including the wait for the lock."""
     profiled: bool = True
     """Whether steps are profiled too; cells that were measured without a profile are then measured again."""
 
@@ -74,13 +74,13 @@ def _claim_folder(request: StudyRequest, config: str) -> None:
     """Record the config and steps of the folder's cells; refuse a folder that has cells of others."""
     numbers = [request.steps, request.warm_up, request.phase, request.pictures]
     digest = hashlib.sha256(json.dumps([config, numbers]).encode()).hexdigest()
-    held = request.output / "request.json"
+    known = request.output / "request.json"
     note = {"digest": digest, "config": str(request.config), "set": request.overrides, "steps": request.steps}
-    if held.exists() and json.loads(held.read_text("utf-8"))["digest"] != digest:
+    if known.exists() and json.loads(known.read_text("utf-8"))["digest"] != digest:
         raise CheckpointMismatch(
-            f"{request.output}: has cells of other options or steps ({held.name}); name another --output, or delete it"
+            f"{request.output}: has cells of other options or steps ({known.name}); name another --output, or delete it"
         )
-    held.write_text(json.dumps(note, indent=1) + "\n", "utf-8")
+    known.write_text(json.dumps(note, indent=1) + "\n", "utf-8")
 
 
 def _measured_row(path: Path, *, profiled: bool) -> Row | None:
@@ -125,16 +125,16 @@ def _run_process(request: StudyRequest, cell: Cell, path: Path) -> Row:
         path.unlink(missing_ok=True)
     asked = request.output / "cells" / f"{cell.name}.request.json"
     numbers = (request.phase, request.warm_up, request.steps, request.pictures)
-    # a cell of several processes does not take the turn itself: this process does
-    turn = None if request.turn is None or cell.gpus > 1 else str(request.turn)
+    # a cell of several processes does not take the lock itself: this process does
+    lock_file = None if request.lock_file is None or cell.gpus > 1 else str(request.lock_file)
     sent = CellRequest(
-        str(request.config), request.overrides, cell, *numbers, request.device, str(path), turn, request.profiled
+        str(request.config), request.overrides, cell, *numbers, request.device, str(path), lock_file, request.profiled
     )
     asked.write_text(json.dumps(asdict(sent)), "utf-8")
     command = [*_launcher(cell), str(asked)]
     ended = ""
     try:
-        with Turns(request.turn if cell.gpus > 1 else None, cell.name).alone():
+        with DeviceLock(request.lock_file if cell.gpus > 1 else None, cell.name).exclusive():
             status = run_in_group(command, request.limit_s)
         ended = f"its process ended with status {status}; the reason is printed above"
     except subprocess.TimeoutExpired:

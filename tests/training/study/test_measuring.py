@@ -35,7 +35,7 @@ def ask(
 def test_figures_are_kept_before_steps_are_profiled(ask: Callable[..., CellRequest], tmp_path: Path) -> None:
     kept: list[dict[str, Any]] = []
     said: list[str] = []
-    measure_cell(ask(turn=str(tmp_path / "turn")), kept.append, said.append)
+    measure_cell(ask(lock_file=str(tmp_path / "lock")), kept.append, said.append)
     first, last = kept
     assert first["status"] == "done"
     assert first["figures"]["step_ms"] > 0

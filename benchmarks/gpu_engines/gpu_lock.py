@@ -1,6 +1,6 @@
 """Gives one of several jobs on a GPU exclusive use of it while it times something (../gpu_host/lanes.sh).
 
-Jobs open engines concurrently with each other and with compilers. While a job has the turn, the other processes on its
+Jobs open engines concurrently with each other and with compilers. While a job has the lock, the other processes on its
 GPU are stopped, including compilers. This file also runs under TensorRT's Python, so it uses only the standard library.
 """
 
@@ -17,26 +17,25 @@ from pathlib import Path
 _STEP = "LANE_STEP"
 
 
-def of_one_step() -> dict[str, str]:
+def step_marker() -> dict[str, str]:
     """Return environment variables that mark a process and its children as one step, so that they can be found."""
     return {_STEP: uuid.uuid4().hex}
 
 
 @contextmanager
-def gpu_turn() -> Iterator[None]:
+def gpu_lock() -> Iterator[None]:
     """Wait for the GPU and use it exclusively during the block; does nothing unless a lane started this process."""
     script, gpu = os.environ.get("LANE_SCRIPT"), os.environ.get("LANE_GPU", "")
     if not script:
         yield
         return
-    environment = {
-        name: value for name, value in os.environ.items() if name != "LANE_GPU"
-    }  # the holder of the turn must not stop itself
-    with Path(os.environ["LANE_TURN"]).open("a") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
+    # without LANE_GPU, the script does not stop itself
+    environment = {name: value for name, value in os.environ.items() if name != "LANE_GPU"}
+    with Path(os.environ["LANE_LOCK"]).open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             keep = f"{_STEP}={os.environ[_STEP]}"
-            subprocess.run(["bash", script, "hush", gpu, keep], env=environment, check=True)
+            subprocess.run(["bash", script, "pause", gpu, keep], env=environment, check=True)
             yield
         finally:
-            subprocess.run(["bash", script, "speak", gpu], env=environment, check=True)
+            subprocess.run(["bash", script, "resume", gpu], env=environment, check=True)

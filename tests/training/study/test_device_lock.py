@@ -1,4 +1,4 @@
-"""Turns at a device: cells share it, except while one is timed, which uses it alone."""
+"""The lock of a device: cells share it, except while one is timed, which uses it exclusively."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import os
 import threading
 from pathlib import Path
 
-from training.study.turns import Turns
+from training.study.device_lock import DeviceLock
 
 
 def test_a_timed_cell_waits_for_the_others_and_they_for_it(tmp_path: Path) -> None:
-    turns, said = Turns(tmp_path / "turn"), []
+    lock, said = DeviceLock(tmp_path / "lock"), []
 
     def be_timed() -> None:
-        with turns.alone():
+        with lock.exclusive():
             said.append("timed")
 
-    with turns.shared():
-        with Turns(tmp_path / "turn").shared():
+    with lock.shared():
+        with DeviceLock(tmp_path / "lock").shared():
             said.append("prepared together")
         timed = threading.Thread(target=be_timed, daemon=True)
         timed.start()
@@ -35,22 +35,22 @@ def test_a_waiting_cell_names_the_one_that_uses_the_device(tmp_path: Path) -> No
         said.append(line)
         heard.set()
 
-    def wait_for_turn() -> None:
-        with Turns(tmp_path / "turn", "pgn fp32", listen).alone():
+    def wait_for_lock() -> None:
+        with DeviceLock(tmp_path / "lock", "pgn fp32", listen).exclusive():
             pass
 
-    with Turns(tmp_path / "turn", "pdgan bf16").alone():
-        waiting = threading.Thread(target=wait_for_turn, daemon=True)
+    with DeviceLock(tmp_path / "lock", "pdgan bf16").exclusive():
+        waiting = threading.Thread(target=wait_for_lock, daemon=True)
         waiting.start()
         assert heard.wait(10)
     waiting.join(10)
     assert said == ["has waited 0 s for the device, in use by pdgan bf16"]
-    assert not (tmp_path / "turn").read_text("utf-8")
+    assert not (tmp_path / "lock").read_text("utf-8")
 
 
-def test_a_child_that_was_forked_in_a_turn_does_not_keep_it(tmp_path: Path) -> None:
+def test_a_child_that_was_forked_under_the_lock_does_not_keep_it(tmp_path: Path) -> None:
     read, write = os.pipe()
-    with Turns(tmp_path / "turn").alone():
+    with DeviceLock(tmp_path / "lock").exclusive():
         child = os.fork()
         if child == 0:
             os.close(write)
@@ -59,20 +59,20 @@ def test_a_child_that_was_forked_in_a_turn_does_not_keep_it(tmp_path: Path) -> N
     os.close(read)
     after: list[str] = []
 
-    def take_turn() -> None:
-        with Turns(tmp_path / "turn").alone():
+    def take_lock() -> None:
+        with DeviceLock(tmp_path / "lock").exclusive():
             after.append("taken")
 
-    taking = threading.Thread(target=take_turn, daemon=True)
+    taking = threading.Thread(target=take_lock, daemon=True)
     taking.start()
     taking.join(5)
     os.close(write)
     os.waitpid(child, 0)
     taking.join(5)
-    assert after == ["taken"], "the child held the turn"
+    assert after == ["taken"], "the child kept the lock"
 
 
 def test_without_a_file_no_cell_waits() -> None:
-    turns = Turns(None)
-    with turns.alone(), turns.alone(), turns.shared():
+    lock = DeviceLock(None)
+    with lock.exclusive(), lock.exclusive(), lock.shared():
         pass

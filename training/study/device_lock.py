@@ -1,4 +1,4 @@
-"""Turns at a device: concurrent studies prepare their cells together, and time their steps one after another."""
+"""A lock on a device: concurrent studies prepare their cells together, and time their steps one after another."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _POLL_S = 0.02
 _REPORT_INTERVAL_S = 10.0
 
 
-class Turns:
-    """A lock file for the device; its text names the study that has the device alone. Without a file nothing is locked.
+class DeviceLock:
+    """A readers-writer lock in a file, whose text names the exclusive holder. Without a file nothing is locked.
 
-    The lock is released when its process ends, even if it is killed. A stopped process keeps it; waiting ones name it.
+    The lock is released when its process ends, even if it is killed. A stopped process keeps it; processes that wait report its name.
     """
 
     def __init__(self, path: Path | None, name: str = "", notify: Callable[[str], None] = lambda _line: None) -> None:
@@ -26,13 +26,13 @@ class Turns:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Use the device together with others, while no study uses it alone."""
+        """Share the device: wait until no study uses it exclusively."""
         with self._locked(fcntl.LOCK_SH):
             yield
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Use the device alone."""
+    def exclusive(self) -> Iterator[None]:
+        """Use the device exclusively: wait until no other study uses it."""
         with self._locked(fcntl.LOCK_EX) as file:
             _overwrite(file, self._name)
             yield
@@ -53,7 +53,7 @@ class Turns:
                 fcntl.flock(file, fcntl.LOCK_UN)
 
     def _wait_for_lock(self, file: IO[str], kind: int) -> None:
-        """Poll for the lock, and report every ten seconds who has it."""
+        """Poll for the lock, and report every ten seconds which cell has it."""
         began = time.monotonic()
         reported = -_REPORT_INTERVAL_S
         while not _lock(file, kind):
