@@ -126,16 +126,16 @@ def inflaters() -> dict[str, Callable[[bytes, int], bytes]]:
     return chosen
 
 
-def in_turns(works: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+def interleaved_ms(works: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     """Return the median milliseconds of CPU of each function; every round calls each once."""
-    seen: dict[str, list[float]] = {name: [] for name in works}
+    times_ms: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 1):
         for name, work in works.items():
             started = time.thread_time()
             work()
             if number:  # the first round warms up
-                seen[name].append((time.thread_time() - started) * 1e3)
-    return {name: statistics.median(values) for name, values in seen.items()}
+                times_ms[name].append((time.thread_time() - started) * 1e3)
+    return {name: statistics.median(values) for name, values in times_ms.items()}
 
 
 def measured(pixels: Pixels, rounds: int) -> dict[str, tuple[float, int]]:
@@ -153,7 +153,7 @@ def measured(pixels: Pixels, rounds: int) -> dict[str, tuple[float, int]]:
             works[f"CRC, {name}"] = lambda c=check: c(lines)
             sizes[f"CRC, {name}"] = len(lines)
     works["filter Up"], sizes["filter Up"] = (lambda: filtered(pixels)), len(lines)
-    return {name: (ms, sizes[name]) for name, ms in in_turns(works, rounds).items()}
+    return {name: (ms, sizes[name]) for name, ms in interleaved_ms(works, rounds).items()}
 
 
 def square_centres(folder: Path, side: int) -> list[Pixels]:
@@ -162,19 +162,19 @@ def square_centres(folder: Path, side: int) -> list[Pixels]:
     for path in sorted(one for one in folder.iterdir() if one.suffix.lower() in {".jpg", ".jpeg", ".png", ".webp"}):
         with Image.open(path) as picture:
             pixels = np.asarray(picture.convert("RGB"))
-        least = min(side, *pixels.shape[:2])
-        top, left = ((length - least) // 2 for length in pixels.shape[:2])
-        centres.append(np.ascontiguousarray(pixels[top : top + least, left : left + least]))
+        crop_side = min(side, *pixels.shape[:2])
+        top, left = ((length - crop_side) // 2 for length in pixels.shape[:2])
+        centres.append(np.ascontiguousarray(pixels[top : top + crop_side, left : left + crop_side]))
     return centres
 
 
 def both_ways(pixels: Pixels, rounds: int) -> dict[str, tuple[float, int]]:
     """Return the median milliseconds of CPU and the bytes of the service's file by ISA-L and with C++, and Pillow's."""
     other_data = np.zeros(_CACHES, np.uint8)
-    seen: dict[str, list[float]] = {"ISA-L": [], "C++": []}
+    times_ms: dict[str, list[float]] = {"ISA-L": [], "C++": []}
     sizes = {"Pillow": (0.0, len(pillow_file(pixels, "PNG")))}
     for _ in range(rounds + 1):
-        for name, times in seen.items():
+        for name, times in times_ms.items():
             with nullcontext() if name == "C++" else patch.object(png, "installed_kernel", return_value=None):
                 other_data += 1  # evicts the picture from the caches
                 started = time.thread_time()
@@ -217,7 +217,7 @@ def main() -> None:
     table = Table("ms, kB", *cells)
     methods = list(next(iter(cells.values())))
     for method in methods:
-        values = (seen.get(method) for seen in cells.values())
+        values = (cell.get(method) for cell in cells.values())
         table.add_row(method, *("" if v is None else f"{v[0]:.2f}  {v[1] / 1e3:,.1f}" for v in values))
     Console(width=190).print(table)
     if options.json:

@@ -242,12 +242,12 @@ def table(verdicts: dict[str, Any]) -> str:
 
 
 def _recoveries(verdict: dict[str, Any], kind: str) -> str:
-    seen = [recovery for name, _, recovery in verdict["by_fault"] if name == kind]
-    known = [recovery for recovery in seen if recovery is not None]
-    if not seen:
+    of_kind = [recovery for name, _, recovery in verdict["by_fault"] if name == kind]
+    known = [recovery for recovery in of_kind if recovery is not None]
+    if not of_kind:
         return "–"
-    lost = f", {len(seen) - len(known)} never" if len(known) < len(seen) else ""
-    return f"{max(known, default=0.0)} at most of {len(seen)}{lost}"
+    lost = f", {len(of_kind) - len(known)} never" if len(known) < len(of_kind) else ""
+    return f"{max(known, default=0.0)} at most of {len(of_kind)}{lost}"
 
 
 def draw(verdicts: dict[str, Any], path: Path) -> None:

@@ -106,11 +106,11 @@ async def count_readable(server: Server, outcome: Outcome) -> int:
 
 async def waited_s(server: Server, ready: bool) -> float | None:
     """Return the seconds until /readyz has the wanted state; None if it does not reach it."""
-    begun, client = time.monotonic(), server.client()
-    while time.monotonic() < begun + LIMIT_S:
+    started, client = time.monotonic(), server.client()
+    while time.monotonic() < started + LIMIT_S:
         if await retouch_is_ready(client) == ready:
             client.close()
-            return round(time.monotonic() - begun, 2)
+            return round(time.monotonic() - started, 2)
         await asyncio.sleep(0.05)
     return None
 
@@ -135,7 +135,7 @@ async def fault(server: Server, disk: FailingFolder, outcome: Outcome) -> None:
         outcome.during[f"before: {await ask(server, SAVED, outcome)}"] += 1
     await asyncio.wait_for(durable(server.client()), LIMIT_S)
     disk.begin()
-    begun = time.monotonic()
+    started = time.monotonic()
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one() -> None:
@@ -146,19 +146,19 @@ async def fault(server: Server, disk: FailingFolder, outcome: Outcome) -> None:
     outcome.unready_s = await waited_s(server, ready=False)
     content_type, body = inpaint_body(128, format="png")
     outcome.job = await ask(server, encode("/v1/inpaint", content_type, body, {"Prefer": "respond-async"}), outcome)
-    await asyncio.sleep(max(0.0, begun + MIN_DURATION_S - time.monotonic()))
+    await asyncio.sleep(max(0.0, started + MIN_DURATION_S - time.monotonic()))
     outcome.keyed = await ask(server, encode("/v1/inpaint", content_type, body, {"Idempotency-Key": "k"}), outcome)
 
 
 async def recovery(server: Server, disk: FailingFolder, outcome: Outcome) -> None:
     """Repair the disk and wait until the server saves again."""
     disk.end()
-    begun = time.monotonic()
-    while await ask(server, SAVED, outcome) != "200" and time.monotonic() < begun + LIMIT_S:  # noqa: ASYNC110
+    started = time.monotonic()
+    while await ask(server, SAVED, outcome) != "200" and time.monotonic() < started + LIMIT_S:  # noqa: ASYNC110
         await asyncio.sleep(0.05)
-    outcome.saving_again_s = round(time.monotonic() - begun, 2)
+    outcome.saving_again_s = round(time.monotonic() - started, 2)
     await waited_s(server, ready=True)
-    outcome.ready_again_s = round(time.monotonic() - begun, 2)
+    outcome.ready_again_s = round(time.monotonic() - started, 2)
     for _ in range(5):
         await ask(server, SAVED, outcome)
     outcome.there = await count_readable(server, outcome)
@@ -223,7 +223,7 @@ def table(outcomes: list[Outcome]) -> str:
     )
     lines = [f"| {' | '.join(columns)} | saving again after, s |", "|---" * 8 + "|"]
     for one in outcomes:
-        refused = sum(count for told, count in one.during.items() if told == "503 storage_unavailable")
+        refused = sum(count for answer, count in one.during.items() if answer == "503 storage_unavailable")
         good, all_ = one.unsaved.get("200", 0), sum(one.unsaved.values())
         again = "" if one.saving_again_s is None else f"{one.saving_again_s}"
         lines.append(

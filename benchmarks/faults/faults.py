@@ -63,9 +63,9 @@ def engine(word: str) -> Fault:
     """Make the next batch raise, kill its engine, hang, or return NaN."""
 
     async def inject(target: Target) -> None:
-        beside = target.fault_file.with_suffix(".new")
-        beside.write_text(word)
-        beside.replace(target.fault_file)
+        replacement = target.fault_file.with_suffix(".new")
+        replacement.write_text(word)
+        replacement.replace(target.fault_file)
 
     return inject
 
@@ -174,9 +174,9 @@ async def reload(target: Target) -> None:
     """Publish the model again, so that its engines are replaced."""
     manifest = target.folder / "models/photos/1/manifest.json"
     text = manifest.read_text()
-    beside = manifest.with_suffix(".new")
-    beside.write_text(text if text.endswith(" ") else text + " ")
-    beside.replace(manifest)
+    replacement = manifest.with_suffix(".new")
+    replacement.write_text(text if text.endswith(" ") else text + " ")
+    replacement.replace(manifest)
 
 
 ALWAYS: dict[str, Fault] = {

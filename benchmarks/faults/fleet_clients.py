@@ -114,10 +114,10 @@ class Clients:
         sent, reply = time.monotonic(), None
         try:
             reply = await self.http.request(method, f"{self.fleet.url(number)}{path}", files=files, **fields)
-            said = f"{reply.status_code} {reply.headers.get('location') or _reason(reply)}"
+            result = f"{reply.status_code} {reply.headers.get('location') or _reason(reply)}"
         except httpx.HTTPError as error:
-            said = type(error).__name__
-        tries.append(f"{sent:.1f} to {time.monotonic():.1f} node {number} {said}")
+            result = type(error).__name__
+        tries.append(f"{sent:.1f} to {time.monotonic():.1f} node {number} {result}")
         return reply
 
 
@@ -135,8 +135,8 @@ def _last(tries: list[str]) -> str:
 async def missing_results(fleet: Fleet, http: httpx.AsyncClient, promised: set[str]) -> list[str]:
     """Return the promised results that a node still cannot send after two minutes of retries."""
     left, end = {(url, node) for url in promised for node in range(len(fleet.nodes))}, time.monotonic() + 120.0
-    asked = 0
-    while left and (time.monotonic() < end or not asked):
+    attempts = 0
+    while left and (time.monotonic() < end or not attempts):
         waiting = iter(sorted(left))
 
         async def ask(waiting: Iterator[tuple[str, int]] = waiting) -> None:
@@ -146,7 +146,7 @@ async def missing_results(fleet: Fleet, http: httpx.AsyncClient, promised: set[s
                         left.discard((url, node))
 
         await asyncio.gather(*(ask() for _ in range(_READERS)))
-        asked += 1
+        attempts += 1
     return [f"{url} at node {node}" for url, node in sorted(left)]
 
 

@@ -48,10 +48,10 @@ class Bench:
             )
             self._engine = open_engine(self.arguments.model, self.manifest, options)
             seconds = time.perf_counter() - started
-            self.say("open", engine=repr(self._engine), seconds=round(seconds, 1), note=self._engine.note)
+            self.log_figures("open", engine=repr(self._engine), seconds=round(seconds, 1), note=self._engine.note)
         return self._engine
 
-    def say(self, step: str, **facts: Any) -> None:
+    def log_figures(self, step: str, **facts: Any) -> None:
         """Print one line, add the facts to the report and write the JSON again."""
         print(f"{time.strftime('%H:%M:%S')} {step}: {facts}", flush=True)
         self.facts.setdefault(step, []).append(facts)

@@ -30,7 +30,7 @@ _MIN_PIECE = 8 * 2**20
 def arithmetic(bench: Bench) -> None:
     """Check that CV-CUDA computes what numpy does, with NaN and infinity; and time the largest batch."""
     cuda, pixels = open_cuda(), GpuPixels(load_cvcuda())
-    bench.say("arithmetic", gpu=cuda.device, cvcuda=load_cvcuda().__version__)
+    bench.log_figures("arithmetic", gpu=cuda.device, cvcuda=load_cvcuda().__version__)
     rng = np.random.default_rng(0)
     image = rng.integers(0, 256, (2, 32, 48, 3), np.uint8)
     floats = run_on_gpu(
@@ -60,7 +60,7 @@ def arithmetic(bench: Bench) -> None:
     with np.errstate(invalid="ignore"):
         wanted_levels = np.rint(np.clip(output, 0, 1) * np.float32(255))
     finite = np.isfinite(output)
-    bench.say(
+    bench.log_figures(
         "arithmetic",
         to_unit_max_difference=float(np.abs(floats - wanted).max()),
         reformat_equal=bool((planar == wanted.transpose(0, 3, 1, 2)).all()),
@@ -150,7 +150,7 @@ def reference(bench: Bench) -> None:
         off = differs(made.collect(ticket), case.wanted)
         worst, wrong, rows = max(worst, off), wrong + (off > 1), rows + len(case.samples)
     made.close()
-    bench.say("reference", batches=total, rows=rows, worst_level=worst, wrong_batches=wrong)
+    bench.log_figures("reference", batches=total, rows=rows, worst_level=worst, wrong_batches=wrong)
     assert wrong == 0
 
 
@@ -181,13 +181,13 @@ def memory(bench: Bench) -> None:
                 "cvcuda_items": library.cache_size(),
             }
             before = before or now
-            bench.say("memory", batch=number, wrong=wrong, **now)
+            bench.log_figures("memory", batch=number, wrong=wrong, **now)
     for ticket, case in waiting:
         wrong += differs(made.collect(ticket), case.wanted) > 1
     made.close()
     assert before is not None
     grown = {"device_mb": before["free_mb"] - now["free_mb"], "host_mb": round(now["rss_mb"] - before["rss_mb"], 1)}
-    bench.say("memory", batches=bench.arguments.batches, wrong=wrong, grown=grown)
+    bench.log_figures("memory", batches=bench.arguments.batches, wrong=wrong, grown=grown)
     assert wrong == 0
     assert grown["device_mb"] <= 2
     assert grown["host_mb"] <= 64
@@ -229,7 +229,7 @@ def halving(bench: Bench) -> None:
             worst = differs(compute(samples), wanted)
     finally:
         made.close()
-    bench.say("halving", needed_mb=needed >> 20, free_mb=room >> 20, refused=refused, worst_level=worst)
+    bench.log_figures("halving", needed_mb=needed >> 20, free_mb=room >> 20, refused=refused, worst_level=worst)
     assert refused
     assert worst <= 1
 

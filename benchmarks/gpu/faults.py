@@ -41,13 +41,18 @@ def faults(bench: Bench) -> None:
             cache = Path(shutil.copytree(bench.arguments.cache, Path(folder) / "cache"))
             for path in kept:
                 (cache / path).write_bytes(damage((cache / path).read_bytes()))
-            began = time.perf_counter()
+            started = time.perf_counter()
             options = EngineOptions(bench.arguments.engine, cache_dir=cache, max_batch=bench.arguments.max_batch)
             again = open_engine(bench.arguments.model, bench.manifest, options)
             off = differs(CpuDevice().compute(again, samples), wanted)
             again.close()
-        bench.say(
-            "faults", cache=name, files=len(kept), engine=again.name, s=round(time.perf_counter() - began, 1), worst=off
+        bench.log_figures(
+            "faults",
+            cache=name,
+            files=len(kept),
+            engine=again.name,
+            s=round(time.perf_counter() - started, 1),
+            worst=off,
         )
         assert (again.name, off <= 1) == (engine.name, True)
     _packages(bench, wanted=(samples, wanted))
@@ -66,10 +71,10 @@ def _packages(bench: Bench, wanted: tuple[list, list]) -> None:
             try:
                 opened = choose_engine(model, bench.manifest, options)
             except ModelCorrupt as error:
-                bench.say("faults", damaged=name, refused=str(error)[:120])
+                bench.log_figures("faults", damaged=name, refused=str(error)[:120])
                 continue
             off = differs(CpuDevice().compute(opened.engine, samples), tiles)
             reasons = {engine: reason[:120] for engine, reason in opened.passed_over.items()}
             opened.engine.close()
-        bench.say("faults", damaged=name, engine=repr(opened.engine), passed_over=reasons, worst=off)
+        bench.log_figures("faults", damaged=name, engine=repr(opened.engine), passed_over=reasons, worst=off)
         assert off <= 2

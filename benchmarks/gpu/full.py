@@ -33,7 +33,7 @@ def full(bench: Bench) -> None:
     """Check that every request is answered, within one level of its result on a GPU with free memory."""
     work, recorder = job(bench, bench.arguments.max_batch), DeviceRecorder(Variant("full", overlap=DEPTH))
     facts = asyncio.run(_ask_twice(bench, work, recorder))
-    bench.say("full", **facts)
+    bench.log_figures("full", **facts)
     assert facts["answered"] == facts["asked"]
     assert facts["rows_again"] > 0, "no batch was too large"
     assert facts["worst_level"] <= 1

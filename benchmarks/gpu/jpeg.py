@@ -163,25 +163,27 @@ def main() -> None:
     }
     facts: dict[str, Any] = {"cores": cores, "nvimgcodec": nvimgcodec.__version__, "idle": [], "busy": []}
 
-    def say(kind: str, row: Any) -> None:
+    def log_figures(kind: str, row: Any) -> None:
         print(kind, row, flush=True)
         facts[kind].append(row) if isinstance(facts.get(kind), list) else facts.update({kind: row})
         arguments.json.write_text(json.dumps(facts, indent=1) + "\n")
 
-    say("levels", levels(gpu, pictures(arguments.images, 512)))
+    log_figures("levels", levels(gpu, pictures(arguments.images, 512)))
     for side in arguments.sides:
         images = pictures(arguments.images, side)
         for batch in arguments.batches:
-            say("idle", {"side": side, "batch": batch, **measure(gpu, pools, images, batch)})
+            log_figures("idle", {"side": side, "batch": batch, **measure(gpu, pools, images, batch)})
     for side in arguments.sides[:2]:
         with MatrixProducts() as products:
             before, started = products.done, time.perf_counter()
             time.sleep(0.5)
-            alone = (products.done - before) / (time.perf_counter() - started)
+            alone_per_s = (products.done - before) / (time.perf_counter() - started)
             before, started = products.done, time.perf_counter()
             row = measure(gpu, {}, pictures(arguments.images, side), 32)
-            beside = (products.done - before) / (time.perf_counter() - started)
-            say("busy", {"side": side, "batch": 32, **row, "products_beside": round(beside / alone, 3)})
+            busy_per_s = (products.done - before) / (time.perf_counter() - started)
+            log_figures(
+                "busy", {"side": side, "batch": 32, **row, "products_beside": round(busy_per_s / alone_per_s, 3)}
+            )
 
 
 if __name__ == "__main__":

@@ -50,7 +50,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(STEPS), default=list(STEPS), help="measure only these steps")
     arguments = parser.parse_args()
     bench = Bench(arguments, read_manifest(arguments.model))
-    bench.say("host", python=platform.python_version(), cores=os.cpu_count(), model=bench.manifest.key, argv=sys.argv)
+    bench.log_figures(
+        "host", python=platform.python_version(), cores=os.cpu_count(), model=bench.manifest.key, argv=sys.argv
+    )
     failed = []
     for name in arguments.only:
         started = time.perf_counter()
@@ -58,8 +60,8 @@ def main() -> None:
             STEPS[name](bench)
         except Exception as error:  # the other steps may still work
             failed.append(name)
-            bench.say(name, error=f"{type(error).__name__}: {error}")
-        bench.say("seconds", of=name, seconds=round(time.perf_counter() - started, 1))
+            bench.log_figures(name, error=f"{type(error).__name__}: {error}")
+        bench.log_figures("seconds", of=name, seconds=round(time.perf_counter() - started, 1))
     print("failed:", ", ".join(failed) or "nothing", flush=True)
     sys.exit(bool(failed))
 

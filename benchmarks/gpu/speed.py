@@ -21,7 +21,7 @@ def engine(bench: Bench) -> None:
     """Measure images/s of the engine alone by CUDA events, inputs already in its memory."""
     for batch in sorted({1, min(8, bench.arguments.max_batch), bench.arguments.max_batch}):
         seconds = engine_alone_s(bench.engine, BatchShape(batch, *bench.largest_tile))
-        bench.say(
+        bench.log_figures(
             "engine",
             batch=batch,
             tile=bench.largest_tile,
@@ -55,7 +55,7 @@ def device(bench: Bench) -> None:
             seconds = time.perf_counter() - started
         for ticket in waiting:
             made.collect(ticket)
-        bench.say(
+        bench.log_figures(
             "device",
             depth=depth,
             batch=batch,
@@ -120,13 +120,13 @@ def variants(bench: Bench) -> None:
     rows = {}
     for variant, reason in variants_for(bench.engine):
         if reason:
-            bench.say("variants", name=variant.name, reason=reason)
+            bench.log_figures("variants", name=variant.name, reason=reason)
             continue
         row = rows[variant.name] = measure(settings_of(bench), work, variant)
-        bench.say("variants", **row.as_json())
+        bench.log_figures("variants", **row.as_json())
     measured = list(rows.values())
     saved, silent = measured[-2], measured[-1]
-    bench.say(
+    bench.log_figures(
         "variants",
         times_faster_than_sequential=round(measured[0].total_ms / saved.total_ms, 2),
         last_reply_over_unsaved=round(saved.total_ms / silent.total_ms, 3),
@@ -140,7 +140,7 @@ def throughput(bench: Bench) -> None:
     row = measure(settings_of(bench), job(bench, bench.arguments.many), last)
     batch = bench.arguments.max_batch
     alone = batch / engine_alone_s(bench.engine, BatchShape(batch, *row.tile))
-    bench.say(
+    bench.log_figures(
         "throughput", **row.as_json(), engine_alone=round(alone), of_engine_alone=round(row.images_per_s / alone, 3)
     )
 
@@ -151,7 +151,7 @@ def latency(bench: Bench) -> None:
     one = Variant("one at a time", saving="none", overlap=overlap, graphs=True)
     row = measure(settings_of(bench), job(bench, max(50, bench.arguments.count)), one)
     alone_ms = engine_alone_s(bench.engine, BatchShape(1, *row.tile)) * 1e3
-    bench.say(
+    bench.log_figures(
         "latency",
         p50_ms=round(row.p50_ms, 2),
         engine_ms=round(alone_ms, 2),

@@ -122,21 +122,21 @@ def _run_apart(job: Job, step: str, made: Path) -> None:
     """Run a step in a separate process; its output is kept, and a finished step is not repeated."""
     if made.exists():
         return
-    asked = job.arguments
-    batches = [str(batch) for batch in asked.batches]
-    words = ["-m", "benchmarks.gpu_engines.engine_jobs", str(job.model), job.engine, step]
-    words += ["--work", str(asked.work), "--trt-level", str(asked.trt_level), "--run-s", str(asked.run_s)]
-    words += ["--batches", *batches]
-    command: Sequence[str] = [sys.executable, *words]
+    options = job.arguments
+    batches = [str(batch) for batch in options.batches]
+    command_line = ["-m", "benchmarks.gpu_engines.engine_jobs", str(job.model), job.engine, step]
+    command_line += ["--work", str(options.work), "--trt-level", str(options.trt_level), "--run-s", str(options.run_s)]
+    command_line += ["--batches", *batches]
+    command: Sequence[str] = [sys.executable, *command_line]
     environment = {**_environment(), **step_marker()}
-    if job.engine == "trt" and asked.trt_env:
-        command = ["bash", "-c", f"source {shlex.quote(asked.trt_env)}; exec $PY310 {shlex.join(words)}"]
+    if job.engine == "trt" and options.trt_env:
+        command = ["bash", "-c", f"source {shlex.quote(options.trt_env)}; exec $PY310 {shlex.join(command_line)}"]
         environment = {**os.environ, **step_marker()}
     with job.out.with_suffix(f".{step}.log").open("w") as log:
         try:
-            subprocess.run(command, check=False, env=environment, timeout=asked.seconds, stdout=log, stderr=log)
+            subprocess.run(command, check=False, env=environment, timeout=options.seconds, stdout=log, stderr=log)
         except subprocess.TimeoutExpired:
-            job.say(error=f"{step} was not done after {asked.seconds:g} s")
+            job.log_figures(error=f"{step} was not done after {options.seconds:g} s")
 
 
 if __name__ == "__main__":

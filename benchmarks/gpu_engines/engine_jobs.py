@@ -43,7 +43,7 @@ class Job:
         """The file that the process writes its measurements to, one per line."""
         return Path(self.arguments.work) / f"{self.model.parent.name}-{self.engine}.jsonl"
 
-    def say(self, **facts: Any) -> None:
+    def log_figures(self, **facts: Any) -> None:
         """Write down a measurement or an error."""
         with self.out.open("a") as file:
             file.write(json.dumps({"model": self.model.parent.name, "engine": self.engine, **facts}) + "\n")
@@ -76,7 +76,7 @@ def run_job(job: Job, step: str) -> None:
         else:
             _measure_engine(job, manifest)
     except Exception as error:
-        job.say(error=f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
+        job.log_figures(error=f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
         raise
 
 
@@ -117,7 +117,7 @@ def _measure_engine(job: Job, manifest: Manifest) -> None:
     engine: Any = _opened(job, manifest)
     prepared = job.out.with_suffix(".prepared")
     cold = json.loads(prepared.read_text()) if prepared.exists() else {}
-    job.say(**cold, opened_s=round(time.monotonic() - began, 1), **_quality(job, manifest, engine))
+    job.log_figures(**cold, opened_s=round(time.monotonic() - began, 1), **_quality(job, manifest, engine))
     cuda, run_s = open_cuda(), job.arguments.run_s
     shapes = _shapes(job, manifest)
     for shape in shapes:  # loading from the cache needs no exclusive use of the GPU
@@ -128,7 +128,7 @@ def _measure_engine(job: Job, manifest: Manifest) -> None:
             stream = cuda.stream()
             ms = median_ms(cuda, stream, lambda shape=shape, stream=stream: engine.enqueue(shape, stream), run_s)
             layers = _layer_ms(engine, shape, stream) if job.engine == "trt" else {}
-            job.say(batch=shape.batch, size=f"{shape.width}×{shape.height}", ms=round(ms, 4), **layers)
+            job.log_figures(batch=shape.batch, size=f"{shape.width}×{shape.height}", ms=round(ms, 4), **layers)
     engine.close()
 
 
@@ -202,7 +202,7 @@ def _measure_eager(job: Job, manifest: Manifest) -> None:
             net(*feed)
         run_s = job.arguments.run_s
         eager_ms, graph_ms = (_torch_ms(torch, run, run_s) for run in (lambda: net(*feed), graph.replay))  # noqa: B023
-        job.say(
+        job.log_figures(
             batch=shape.batch,
             size=f"{shape.width}×{shape.height}",
             ms=round(eager_ms, 4),
@@ -229,9 +229,10 @@ def _measure_public(job: Job, manifest: Manifest) -> None:
         with gpu_lock():
             found = {"ms": _torch_ms(torch, lambda: net(*feed), run_s)}  # noqa: B023
             found["traced_ms"] = _torch_ms(torch, lambda: traced(*feed), run_s)  # noqa: B023
-            job.say(batch=shape.batch, size=size, **{name: round(ms, 4) for name, ms in found.items()})
+            job.log_figures(batch=shape.batch, size=size, **{name: round(ms, 4) for name, ms in found.items()})
             with half:
-                job.say(batch=shape.batch, size=size, half_ms=round(_torch_ms(torch, lambda: net(*feed), run_s), 4))  # noqa: B023
+                half_ms = _torch_ms(torch, lambda: net(*feed), run_s)  # noqa: B023
+                job.log_figures(batch=shape.batch, size=size, half_ms=round(half_ms, 4))
 
 
 def _torch_ms(torch: Any, run: Any, run_s: float) -> float:

@@ -72,9 +72,9 @@ def _quality(rows: Sequence[Row]) -> list[str]:
     lines = ["| model | engine | compiled, opened in s | PSNR dB | against |", "|---|---|---|---|---|"]
     for row in rows:
         if "opened_s" in row:
-            said = row["psnr_db"] if row["finite"] else "not finite"
+            psnr = row["psnr_db"] if row["finite"] else "not finite"
             seconds = f"{row.get('cold_s', '–')}, {row['opened_s']}"
-            lines.append(f"| {row['model']} | {row['engine']} | {seconds} | {said} | {row['against']} |")
+            lines.append(f"| {row['model']} | {row['engine']} | {seconds} | {psnr} | {row['against']} |")
         elif "error" in row:
             lines.append(f"| {row['model']} | {row['engine']} | {row['error']} | – | – |")
     return lines

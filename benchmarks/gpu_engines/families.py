@@ -146,8 +146,8 @@ def _measure_case(
             done += 1
         bench.close()
     except Exception as error:
-        said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        yield from (Row(case.name, case.size, batch, error=said) for batch in case.batches[done:])
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        yield from (Row(case.name, case.size, batch, error=reason) for batch in case.batches[done:])
     bench = None  # frees its memory for the next case
     torch._dynamo.reset()  # noqa: SLF001 -- the public torch.compiler.reset() is this
     gc.collect()
@@ -197,11 +197,11 @@ class _Bench:
             self.engine.close()
 
     def _opened(self) -> InductorEngine:
-        most = max(self.case.batches)
+        max_batch = max(self.case.batches)
         backend = "inductor" if self.device != "cpu" else "eager"
         cache = self.folder / "cache"
         return InductorEngine(
-            self.folder, self.manifest, device=self.device, cache_dir=cache, max_batch=most, backend=backend
+            self.folder, self.manifest, device=self.device, cache_dir=cache, max_batch=max_batch, backend=backend
         )
 
     def _feed(self, batch: int) -> Feed:

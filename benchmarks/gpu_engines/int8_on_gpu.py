@@ -88,26 +88,26 @@ def measure(options: argparse.Namespace) -> None:
     manifest = read_manifest(options.model)
     facts = {"model": manifest.key, "precision": manifest.precision, "engine": options.engine}
 
-    def say(**more: Any) -> None:
+    def log_figures(**more: Any) -> None:
         line = json.dumps({**facts, **more})
         print(line, flush=True)
         with (options.work / "int8_on_gpu.jsonl").open("a") as file:
             file.write(line + "\n")
 
-    began = time.monotonic()
+    started = time.monotonic()
     try:
         infer, enqueue = _engine(options)
-        say(opened_s=round(time.monotonic() - began, 1), prepared=options.prepare)
+        log_figures(opened_s=round(time.monotonic() - started, 1), prepared=options.prepare)
         if options.prepare:
             return
-        _quality(options, infer, say)
-        _speed(options, infer, enqueue, say)
+        _quality(options, infer, log_figures)
+        _speed(options, infer, enqueue, log_figures)
     except Exception as error:
-        say(error=f"{type(error).__name__}: {' '.join(str(error).split())[:600]}")
+        log_figures(error=f"{type(error).__name__}: {' '.join(str(error).split())[:600]}")
         raise
 
 
-def _quality(options: argparse.Namespace, infer: Infer, say: Callable[..., None]) -> None:
+def _quality(options: argparse.Namespace, infer: Infer, log_figures: Callable[..., None]) -> None:
     feed = read_feed(options.file)
     found, wanted = _one_by_one(infer, feed), np.load(options.file)["fill"]
     psnr = []
@@ -115,7 +115,7 @@ def _quality(options: argparse.Namespace, infer: Infer, say: Callable[..., None]
         inside = np.broadcast_to(hole > 0, one.shape)
         error = float(np.mean(np.square(one[inside].astype(np.float64) - other[inside])))
         psnr.append(float(-10 * np.log10(max(error, 1e-12))))
-    say(side=_SIDE, pictures=len(psnr), mean_db=round(float(np.mean(psnr)), 2), worst_db=round(min(psnr), 2))
+    log_figures(side=_SIDE, pictures=len(psnr), mean_db=round(float(np.mean(psnr)), 2), worst_db=round(min(psnr), 2))
 
 
 def _one_by_one(infer: Infer, feed: dict[str, Array]) -> Array:
@@ -125,7 +125,7 @@ def _one_by_one(infer: Infer, feed: dict[str, Array]) -> Array:
     )
 
 
-def _speed(options: argparse.Namespace, infer: Infer, enqueue: Enqueue, say: Callable[..., None]) -> None:
+def _speed(options: argparse.Namespace, infer: Infer, enqueue: Enqueue, log_figures: Callable[..., None]) -> None:
     from engines.cuda.api import open_cuda  # noqa: PLC0415 -- a CPU can try the rest
 
     if options.engine in {"onnxrt", "openvino", "fake"}:
@@ -137,7 +137,7 @@ def _speed(options: argparse.Namespace, infer: Infer, enqueue: Enqueue, say: Cal
         infer({name: np.resize(array, (batch, *array.shape[1:])) for name, array in enlarged.items()})
         shape, stream = BatchShape(batch, side, side), cuda.stream()
         ms = median_ms(cuda, stream, partial(enqueue, shape, stream), options.run_s)
-        say(side=side, batch=batch, ms=round(ms, 4), images_per_s=round(batch / ms * 1e3, 1))
+        log_figures(side=side, batch=batch, ms=round(ms, 4), images_per_s=round(batch / ms * 1e3, 1))
 
 
 def _engine(options: argparse.Namespace) -> tuple[Infer, Enqueue]:

@@ -32,7 +32,7 @@ def ask(port: int, folder: Path, name: str, server: int) -> None:
     Raises:
         ProcessLookupError: the server's process ended before the server was ready.
     """
-    began = time.monotonic()
+    started = time.monotonic()
     facts: dict[str, Any] = {"readyz": [], "replies": []}
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
         last = ""
@@ -43,7 +43,7 @@ def ask(port: int, folder: Path, name: str, server: int) -> None:
             except httpx.HTTPError as error:
                 said, ready = type(error).__name__, False
             if said != last:
-                facts["readyz"].append([round(time.monotonic() - began, 2), said])
+                facts["readyz"].append([round(time.monotonic() - started, 2), said])
                 (folder / f"{name}.json").write_text(json.dumps(facts, indent=1))
                 last = said
             if ready:

@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--prometheus", default="http://127.0.0.1:9090", help="address of Prometheus")
     parser.add_argument("--minutes", type=float, default=10, help="minutes up to now that are drawn")
     parser.add_argument("-o", "--out", type=Path, default=Path("dashboard.png"), help="file for the picture")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     mpl.use("Agg")
     panels = json.loads(DASHBOARD.read_text("utf-8"))["panels"]
     height = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
@@ -131,8 +131,8 @@ def main() -> None:
             axes.axis("off")
             axes.text(0, 0, panel["title"], fontsize=8, weight="bold")
             continue
-        draw(axes, panel, [query(asked.prometheus, target["expr"], asked.minutes) for target in panel["targets"]])
-    figure.savefig(asked.out, dpi=110)
+        draw(axes, panel, [query(options.prometheus, target["expr"], options.minutes) for target in panel["targets"]])
+    figure.savefig(options.out, dpi=110)
 
 
 if __name__ == "__main__":

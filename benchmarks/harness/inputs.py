@@ -22,21 +22,21 @@ THREE_HOLES: Holes = ((0.2, 0.3, 0.2), (0.6, 0.2, 0.1), (0.5, 0.6, 0.25))
 ONE_HOLE: Holes = ((0.4, 0.55, 0.2),)
 
 
-def photo_and_mask(side: int, where: Holes = THREE_HOLES) -> tuple[bytes, bytes]:
+def photo_and_mask(side: int, positions: Holes = THREE_HOLES) -> tuple[bytes, bytes]:
     """Make a photograph as JPEG and a mask with holes as PNG, both `side` pixels square."""
     photo, mask = io.BytesIO(), io.BytesIO()
     Image.open(PHOTO).convert("RGB").resize((side, side)).save(photo, "JPEG", quality=92)
     holes = Image.new("L", (side, side))
     draw = ImageDraw.Draw(holes)
-    for x, y, size in where:
+    for x, y, size in positions:
         draw.ellipse([x * side, y * side, (x + size) * side, (y + size) * side], fill=255)
     holes.save(mask, "PNG")
     return photo.getvalue(), mask.getvalue()
 
 
-def inpaint_body(side: int, where: Holes = THREE_HOLES, **fields: str) -> tuple[str, bytes]:
+def inpaint_body(side: int, positions: Holes = THREE_HOLES, **fields: str) -> tuple[str, bytes]:
     """Return content type and body of an inpaint request of `side`² with a JPEG reply, computed as one tile."""
-    photo, mask = photo_and_mask(side, where)
+    photo, mask = photo_and_mask(side, positions)
     chosen = {"format": "jpeg", "strategy": "whole", **fields}
     payload = encode("/v1/inpaint", {"image": photo, "mask": mask}, chosen)
     return payload.content_type, payload.body

@@ -164,16 +164,16 @@ def main() -> None:
         runs = {name: graph.runner(precision, kept, options.threads) for name, precision, kept in mixes(graph)}
     runs["ONNX Runtime"] = in_onnxruntime(options.model, options.threads)
     wanted, inside = [runs["FP32"](feed) for feed, _ in given], [mask for _, mask in given]
-    told = {name: levels([run(feed) for feed, _ in given], wanted, inside) for name, run in runs.items()}
+    shown = {name: levels([run(feed) for feed, _ in given], wanted, inside) for name, run in runs.items()}
     times: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(options.rounds):
         for name in list(runs)[:: 1 if number % 2 else -1]:
-            begun = time.perf_counter()
+            started = time.perf_counter()
             runs[name](given[0][0])
-            times[name].append(1e3 * (time.perf_counter() - begun))
+            times[name].append(1e3 * (time.perf_counter() - started))
     for name, ms in times.items():
         ratio = median(full / own for full, own in zip(times["FP32"], ms, strict=True))
-        print(f"{name}: {told[name]}; {median(ms):.0f} ms, {ratio:.2f} times as fast as FP32")
+        print(f"{name}: {shown[name]}; {median(ms):.0f} ms, {ratio:.2f} times as fast as FP32")
     print(f"load {os.getloadavg()[0]:.1f}")
 
 

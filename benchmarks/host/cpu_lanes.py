@@ -102,18 +102,20 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=256, help="side of the picture in pixels")
     parser.add_argument("--json", type=Path, help="write all visits there")
     options = parser.parse_args()
-    seen: dict[str, list[Figures]] = {variant: [] for variant in VARIANTS}
+    figures: dict[str, list[Figures]] = {variant: [] for variant in VARIANTS}
     with TemporaryDirectory(prefix="retouch-lanes-") as name:
         folder = Path(name)
         rate = run_on_uvloop(rate_of("lanes", options.side, options.seconds, folder))
         for number in range(options.rounds):
             for variant in (*VARIANTS[number % 3 :], *VARIANTS[: number % 3]):
-                seen[variant].append(run_on_uvloop(visit(variant, options.side, options.seconds, rate, folder)))
-                print(f"{number + 1} of {options.rounds}, {variant}: {seen[variant][-1]}", file=sys.stderr, flush=True)
+                figures[variant].append(run_on_uvloop(visit(variant, options.side, options.seconds, rate, folder)))
+                print(
+                    f"{number + 1} of {options.rounds}, {variant}: {figures[variant][-1]}", file=sys.stderr, flush=True
+                )
     ratios = {
         variant: {
-            name: ratio_of(*([one[name] for one in seen[side]] for side in ("lanes", variant)))
-            for name in seen[variant][0]
+            name: ratio_of(*([one[name] for one in figures[side]] for side in ("lanes", variant)))
+            for name in figures[variant][0]
         }
         for variant in VARIANTS[1:]
     }
@@ -121,7 +123,7 @@ def main() -> None:
         print_ratios(f"{options.side}², {variant} over lanes", ("lanes", variant), rows)
     if options.json:
         summary = {variant: {name: asdict(row) for name, row in rows.items()} for variant, rows in ratios.items()}
-        options.json.write_text(json.dumps({"rate": rate, "summary": summary, "visits": seen}, indent=1) + "\n")
+        options.json.write_text(json.dumps({"rate": rate, "summary": summary, "visits": figures}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

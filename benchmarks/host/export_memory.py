@@ -45,11 +45,11 @@ def export(files: list[Path], output: Path) -> dict[str, Any]:
     retouch = Path(sys.executable).with_name("retouch")
     started = time.perf_counter()
     child = subprocess.Popen([retouch, "export", *files, "--name", "full", "--output", output, "--json"], stdout=-1)
-    said = child.stdout.read() if child.stdout else b""
+    printed = child.stdout.read() if child.stdout else b""
     _, status, usage = os.wait4(child.pid, 0)
     found: dict[str, Any] = {"seconds": time.perf_counter() - started, "peak_gb": usage.ru_maxrss / 2**20}
     if os.waitstatus_to_exitcode(status):
-        return found | {"error": said.decode()}
+        return found | {"error": printed.decode()}
     cases = json.loads((output / "full" / "1" / "manifest.json").read_text())["parity"]["cases"]
     for backend in sorted({case["backend"] for case in cases}):
         own = [case for case in cases if case["backend"] == backend]

@@ -108,11 +108,11 @@ def _measure(case: _Case | _Call) -> tuple[str, float]:
     with ServedProcess(folder, **settings) as served:
         process, ended = psutil.Process(served.process.pid), threading.Event()
         before = process.memory_info().rss
-        seen = [before]
+        samples = [before]
 
         def watch() -> None:
             while not ended.wait(_INTERVAL_S):
-                seen.append(process.memory_info().rss)
+                samples.append(process.memory_info().rss)
 
         watching = threading.Thread(target=watch)
         watching.start()
@@ -120,7 +120,7 @@ def _measure(case: _Case | _Call) -> tuple[str, float]:
         ended.set()
         watching.join()
         served.terminate()
-    return status, (max(seen) - before) / 2**20
+    return status, (max(samples) - before) / 2**20
 
 
 def main() -> int:

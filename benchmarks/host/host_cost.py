@@ -5,7 +5,7 @@
 Inpainting, JPEG in, PNG mask in, JPEG out (or --upload and --reply). Times are CPU times, so other work on the machine
 affects them little. Stages run one after another on one thread. `whole process` is the pipeline as it serves, with
 batches of 32 and an engine that computes nothing: tiles are copied in and out as for a GPU. Code that holds the GIL
-cannot run in parallel, so 1,000 / `held ms` is the maximum of images per second in one process. gil_probe.c, compiled
+cannot run in parallel, so 1,000 / `GIL ms` is the maximum of images per second in one process. gil_probe.c, compiled
 with `cc` and preloaded, measures how long the GIL is held; without it these columns are empty.
 """
 
@@ -63,13 +63,13 @@ PROBE = "RETOUCH_GIL_PROBE"
 
 @dataclass(frozen=True)
 class Row:
-    """The cost of a stage per picture. held_ms: time with the GIL; handed_over: its releases; None if not counted."""
+    """The cost of a stage per picture. gil_ms: time with the GIL; gil_releases: its releases; None if not counted."""
 
     side: int
     stage: str
     cpu_ms: float
-    held_ms: float | None
-    handed_over: float | None
+    gil_ms: float | None
+    gil_releases: float | None
     allocated_mb: float | None
     loop_ms: float | None = None
     """CPU time of the event loop's thread."""
@@ -114,7 +114,7 @@ class Probe:
         return self._library.probe_held_s() * 1e3 / pictures, self._library.probe_drops() / pictures
 
 
-def preloaded() -> None:
+def restart_with_probe() -> None:
     """Start this program again with the probe, if there is a compiler; CPython 3.14 and later are not supported."""
     compiler = shutil.which("cc")
     if os.environ.get(PROBE) or compiler is None or sys.version_info >= (3, 14):
@@ -162,7 +162,7 @@ def stages(upload: Upload, manifest: Manifest) -> dict[str, Callable[[], Any]]:
     }
 
 
-def measured(side: int, stage: str, work: Callable[[], Any], pictures: int, probe: Probe) -> Row:
+def measure_stage(side: int, stage: str, work: Callable[[], Any], pictures: int, probe: Probe) -> Row:
     """Measure one stage on this thread: the fastest of several runs, which other work on the machine slowed least."""
     each = max(1, pictures // _PARTS)
     parts = []
@@ -172,12 +172,12 @@ def measured(side: int, stage: str, work: Callable[[], Any], pictures: int, prob
         for _ in range(each):
             work()
         parts.append(((time.thread_time() - started) * 1e3 / each, *probe.read(each)))
-    cpu_ms, held_ms, handed_over = min(parts, key=lambda part: part[0])
+    cpu_ms, gil_ms, gil_releases = min(parts, key=lambda part: part[0])
     tracemalloc.start()
     work()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    return Row(side, stage, cpu_ms, held_ms, handed_over, peak / 2**20)
+    return Row(side, stage, cpu_ms, gil_ms, gil_releases, peak / 2**20)
 
 
 @dataclass
@@ -200,7 +200,7 @@ class FreeDevice(Device):
         """Do nothing: there is nothing to free."""
 
 
-async def served(upload: Upload, folder: Path, options: argparse.Namespace, probe: Probe, *, save: bool) -> Row:
+async def serve(upload: Upload, folder: Path, options: argparse.Namespace, probe: Probe, *, save: bool) -> Row:
     """Measure the pipeline as it serves, without HTTP."""
     settings = Settings.model_validate(
         {
@@ -250,23 +250,22 @@ def measure(side: int, options: argparse.Namespace, probe: Probe) -> list[Row]:
         folder = Path(name)
         write_fake_models(folder / "models", sides=tuple(options.tiles or (side // 2, side)), max_batch=BATCH)
         manifest = read_manifest(folder / "models" / "photos" / "1")
-        rows = [
-            measured(side, stage, work, options.pictures, probe) for stage, work in stages(upload, manifest).items()
-        ]
-        rows += [asyncio.run(served(upload, folder, options, probe, save=save)) for save in (True, False)]
+        works = stages(upload, manifest)
+        rows = [measure_stage(side, stage, work, options.pictures, probe) for stage, work in works.items()]
+        rows += [asyncio.run(serve(upload, folder, options, probe, save=save)) for save in (True, False)]
         return rows
 
 
 def print_rows(rows: Sequence[Row]) -> None:
     """Print a table for each size."""
     for side in dict.fromkeys(row.side for row in rows):
-        columns = ("CPU ms", "held ms", "handed over", "peak MiB", "event loop ms", "images/s here", "at most")
+        columns = ("CPU ms", "GIL ms", "GIL releases", "peak MiB", "event loop ms", "images/s here", "at most")
         table = Table(f"{side}²", title_justify="left")
         for column in columns:
             table.add_column(column, justify="right", no_wrap=True)
         for row in (row for row in rows if row.side == side):
-            most = 1e3 / row.held_ms if row.images_per_s and row.held_ms else None
-            cells = (row.cpu_ms, row.held_ms, row.handed_over, row.allocated_mb, row.loop_ms, row.images_per_s, most)
+            most = 1e3 / row.gil_ms if row.images_per_s and row.gil_ms else None
+            cells = (row.cpu_ms, row.gil_ms, row.gil_releases, row.allocated_mb, row.loop_ms, row.images_per_s, most)
             digits = (2, 3, 0, 1, 2, 0, 0)
             texts = ("" if cell is None else f"{cell:,.{n}f}" for cell, n in zip(cells, digits, strict=True))
             table.add_row(row.stage, *texts)
@@ -284,7 +283,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", choices=codec.MEDIA_TYPES, default="jpeg", help=f"format of the {name}")
     parser.add_argument("--json", type=Path, help="write the rows there")
     options = parser.parse_args()
-    preloaded()
+    restart_with_probe()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     cv2.setNumThreads(1)  # as the service does; the next line too
     keep_freed_memory()

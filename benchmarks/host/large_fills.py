@@ -75,10 +75,10 @@ def measure(name: str, options: argparse.Namespace) -> None:
         truth, hole = load(path, kind, band)
         if not rows:
             fill(Picture(truth), hole, crops.plan_crops(hole, rule, strategy), engine)  # warm-up
-        begun = time.perf_counter()
+        started = time.perf_counter()
         plan = crops.plan_crops(hole, rule, strategy)
         result = fill(Picture(truth), hole, plan, engine).pixels
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
         rows.append({"picture": path.name, "kind": kind, "coverage": float(hole.mean()), "seconds": seconds})
         rows[-1]["crops"] = len(plan)
         rows[-1]["megapixels"] = sum(crop.tile.height * crop.tile.width for crop in plan) / 1e6

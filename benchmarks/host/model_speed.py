@@ -51,9 +51,9 @@ def rounds_ms(
     for _ in range(rounds):
         found.append([])
         for run in runs:
-            begun = clock()
+            started = clock()
             run(feed)
-            found[-1].append((clock() - begun) * 1e3)
+            found[-1].append((clock() - started) * 1e3)
     return found
 
 

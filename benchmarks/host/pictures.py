@@ -46,7 +46,7 @@ def draw_mask(size: tuple[int, int], strokes: list[tuple[tuple[int, int], ...]])
     return mask
 
 
-def beside(images: list[Image.Image]) -> Image.Image:
+def side_by_side(images: list[Image.Image]) -> Image.Image:
     """Join images of the same height in a row, on white."""
     width = sum(image.width + GAP for image in images) - GAP
     sheet = Image.new("RGB", (width, images[0].height), "white")
@@ -97,7 +97,7 @@ def failures(folder: Path) -> None:
             hole = Image.new("L", image.size)
         ImageDraw.Draw(hole).rectangle(box, fill=255)
         row += fill(photo, hole, folder)
-    beside([image.crop((0, 0, 256, 340)) for image in row]).save(OUTPUT / "failures.png")
+    side_by_side([image.crop((0, 0, 256, 340)) for image in row]).save(OUTPUT / "failures.png")
 
 
 def main() -> None:
@@ -112,12 +112,12 @@ def main() -> None:
             with Image.open(photo) as image:
                 hole = draw_mask(image.size, strokes)
             row += fill(photo, hole, Path(folder))
-        beside([image.crop((0, 0, 256, 340)) for image in row]).save(OUTPUT / "inpaint.png")
+        side_by_side([image.crop((0, 0, 256, 340)) for image in row]).save(OUTPUT / "inpaint.png")
         failures(Path(folder))
         retouch("translate", DATA / "facade_labels.png", "-o", Path(folder, "facade.png"))
         labels, facade = Image.open(DATA / "facade_labels.png"), Image.open(Path(folder, "facade.png"))
         row = [labels.convert("RGB"), facade.convert("RGB"), facade_of_ids(labels, Path(folder))]
-        beside(row).save(OUTPUT / "translate.png")
+        side_by_side(row).save(OUTPUT / "translate.png")
 
 
 if __name__ == "__main__":

@@ -275,11 +275,11 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=256, help="side of the picture in pixels")
     parser.add_argument("--save", action=argparse.BooleanOptionalAction, default=True, help="save the result")
     parser.add_argument("--json", type=Path, help="write the lists to this file, too")
-    asked = parser.parse_args()
-    report = trace(asked.side, asked.save)
+    options = parser.parse_args()
+    report = trace(options.side, options.save)
     print_report(report)
-    if asked.json:
-        asked.json.write_text(json.dumps({"files": report.files, "behind": report.behind, "frames": report.frames}))
+    if options.json:
+        options.json.write_text(json.dumps({"files": report.files, "behind": report.behind, "frames": report.frames}))
     sys.exit(not report.holds)
 
 

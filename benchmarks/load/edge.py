@@ -107,14 +107,16 @@ async def measure(url: str, rounds: int, seconds: float, connections: int) -> di
     """Measure the latencies in ms of normal requests beside each kind of crowd."""
     photo, mask = photo_and_mask(256)
     payload = encode("/v1/inpaint", {"image": photo, "mask": mask}, {"format": "jpeg", "save": "false"})
-    seen: dict[str, list[Observation]] = {kind: [] for kind in CROWDS}
+    observations: dict[str, list[Observation]] = {kind: [] for kind in CROWDS}
     async with open_sender(url) as sender:
         for number in range(rounds):
             for kind in CROWDS:
-                loop = LoadGenerator(sender, [payload], time.perf_counter, asyncio.sleep, seen[kind].append, 30.0)
+                loop = LoadGenerator(
+                    sender, [payload], time.perf_counter, asyncio.sleep, observations[kind].append, 30.0
+                )
                 async with crowd(kind, connections, url):
                     await loop.open_loop(poisson_due_times(RATE_PER_S, seconds, random.Random(number)))
-    return {kind: summary(observations) for kind, observations in seen.items()}
+    return {kind: summary(observations) for kind, observations in observations.items()}
 
 
 def summary(observations: list[Observation]) -> dict[str, Any]:
@@ -134,25 +136,25 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--be", choices=CROWDS, help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     raise_open_file_limit()
-    if asked.be:
-        asyncio.run(be_a_crowd(asked.be, asked.connections, asked.url))
+    if options.be:
+        asyncio.run(be_a_crowd(options.be, options.connections, options.url))
         return
     os.environ |= {"RETOUCH_ENGINE": "fake", "RETOUCH_FAKE_BATCH_MS": "10", "RETOUCH_LOG_LEVEL": "warning"}
     with tempfile.TemporaryDirectory() as folder, retouch(Path(folder)) as server:
         asyncio.run(server.until_ready(retouch_is_ready))
         url = f"http://127.0.0.1:{server.port}"
-        result = run_on_uvloop(measure(url, asked.rounds, asked.seconds, asked.connections))
+        result = run_on_uvloop(measure(url, options.rounds, options.seconds, options.connections))
     for row in result.values():
         row["p99_ratio"] = row["p99_ms"] / result["none"]["p99_ms"]
-    print(f"{RATE_PER_S:g} inpaints/s beside {asked.connections} connections\n")
+    print(f"{RATE_PER_S:g} inpaints/s beside {options.connections} connections\n")
     print("| crowd | requests | failed | p50 ms | p99 ms | p99 ratio to none |\n|---|---|---|---|---|---|")
     for kind, row in result.items():
         figures = f"{row['p50_ms']:.1f} | {row['p99_ms']:.1f} | {row['p99_ratio']:.2f}"
         print(f"| {kind} | {row['requests']} | {row['failed']} | {figures} |")
-    if asked.json:
-        asked.json.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

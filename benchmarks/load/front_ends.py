@@ -132,8 +132,8 @@ async def all_are_ready(server: Server, front_ends: int) -> bool:
 def engine_alone(options: argparse.Namespace) -> dict[str, Any]:
     """Measure images per second of the engine in a separate process."""
     version = newest_version(options.models_dir / options.model)
-    most = json.loads((version / "manifest.json").read_text())["max_batch"]
-    batch = min(options.batch, most)
+    model_max_batch = json.loads((version / "manifest.json").read_text())["max_batch"]
+    batch = min(options.batch, model_max_batch)
     command = [
         sys.executable,
         "-m",

@@ -73,10 +73,10 @@ def servers(folder: Path, postgres: PostgresCluster) -> Iterator[tuple[dict[str,
 async def load(url: str, kind: str, body: tuple[str, bytes], seconds: float) -> tuple[list[float], float]:
     """Load a server in a closed loop; returns the latencies of its answers and the whole time, in seconds."""
     host, _, port = url.removeprefix("http://").partition(":")
-    client, latencies, begun = Client(host, int(port)), [], time.perf_counter()
+    client, latencies, started = Client(host, int(port)), [], time.perf_counter()
 
     async def one() -> None:
-        while time.perf_counter() < begun + seconds:
+        while time.perf_counter() < started + seconds:
             sent = time.perf_counter()
             reply = await client.send(encode("/v1/inpaint", *body, _HEADERS[kind]()))
             assert reply.status in (200, 202), reply
@@ -89,7 +89,7 @@ async def load(url: str, kind: str, body: tuple[str, bytes], seconds: float) -> 
 
     await asyncio.gather(*(one() for _ in range(_CONNECTIONS)))
     client.close()
-    return latencies, time.perf_counter() - begun
+    return latencies, time.perf_counter() - started
 
 
 def committed(database: str, url: str) -> int:
@@ -123,13 +123,13 @@ def measure(options: argparse.Namespace) -> dict[str, dict[str, Figures]]:
                     one.p50_ms.append(statistics.median(latencies) * 1e3)
                     one.per_s.append(len(latencies) / lasted_s)
         url = running["postgres"].url
-        before, begun = committed(database, url), time.monotonic()
-        idle_per_s = (committed(database, url) - before) / (time.monotonic() - begun)
+        before, started = committed(database, url), time.monotonic()
+        idle_per_s = (committed(database, url) - before) / (time.monotonic() - started)
         print(f"a server without requests: {idle_per_s:.1f} transactions a second")
         for kind in _HEADERS:
-            before, begun = committed(database, url), time.monotonic()
+            before, started = committed(database, url), time.monotonic()
             latencies, _ = asyncio.run(load(url, kind, body, options.seconds))
-            transactions = committed(database, url) - before - idle_per_s * (time.monotonic() - begun)
+            transactions = committed(database, url) - before - idle_per_s * (time.monotonic() - started)
             found[kind]["postgres"].transactions.append(transactions / len(latencies))
             found[kind]["sqlite"].transactions.append(0.0)
     return found

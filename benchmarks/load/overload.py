@@ -79,14 +79,14 @@ class Overload:
         sent = time.perf_counter()
         reply = await self.client.send(fresh)
         now = time.perf_counter()
-        took = now - sent
+        elapsed_s = now - sent
         self.tally.sent += 1
         if reply.status == 200:
-            self.tally.accepted.append(took)
-            if took <= self.deadline_ms / 1e3:
+            self.tally.accepted.append(elapsed_s)
+            if elapsed_s <= self.deadline_ms / 1e3:
                 self.tally.good.append(now - begun)
         elif reply.status in REFUSED and "retry-after" in reply.headers:
-            self.tally.refused.append(took)
+            self.tally.refused.append(elapsed_s)
             await self.come_back(reply, begun)
         elif reply.status == 504:
             self.tally.too_late += 1
@@ -169,7 +169,7 @@ def summary(tally: Tally, able: float, seconds: float, deadline_ms: int) -> dict
         "accepted_ms": _quantiles(tally.accepted),
         "refused": len(tally.refused),
         "refused_ms": _quantiles(tally.refused),
-        "refused_under_20_ms": sum(took < 0.02 for took in tally.refused) / max(1, len(tally.refused)),
+        "refused_under_20_ms": sum(elapsed_s < 0.02 for elapsed_s in tally.refused) / max(1, len(tally.refused)),
         "retry_after_s": _quantiles([float(seconds) for seconds in tally.retry_after_s], 1.0),
         "obeyed_succeeded": sum(known) / max(1, len(known)),
         "obeyed": len(known),
@@ -216,10 +216,12 @@ def draw(figures: dict[str, Any], path: Path) -> None:
     from matplotlib.figure import Figure  # noqa: PLC0415 -- only for --plot
 
     figure = Figure(figsize=(10, 3), layout="constrained")
-    for axis, (model, seen) in zip(figure.subplots(1, len(figures), squeeze=False)[0], figures.items(), strict=True):
-        axis.plot(seen["good_each_second"], color="#2a6f97", label="answered in time")
-        axis.axhline(seen["capacity_per_s"], color="black", linestyle=":", linewidth=1, label="capacity")
-        axis.axhline(seen["sent_per_s"], color="#c1121f", linestyle="--", linewidth=1, label="sent")
+    for axis, (model, figure_of_model) in zip(
+        figure.subplots(1, len(figures), squeeze=False)[0], figures.items(), strict=True
+    ):
+        axis.plot(figure_of_model["good_each_second"], color="#2a6f97", label="answered in time")
+        axis.axhline(figure_of_model["capacity_per_s"], color="black", linestyle=":", linewidth=1, label="capacity")
+        axis.axhline(figure_of_model["sent_per_s"], color="#c1121f", linestyle="--", linewidth=1, label="sent")
         axis.set_title(model, fontsize=9)
         axis.set_xlabel("seconds", fontsize=8)
         axis.set_ylabel("requests/s", fontsize=8)

@@ -89,39 +89,39 @@ class Soak:
         while not self.over:
             await asyncio.sleep(min(RELOAD_S, self.seconds / 10))
             text = manifest.read_text()
-            beside = manifest.with_suffix(".new")
-            beside.write_text(text.rstrip() + " " * (self.reloads % 2 + 1))
-            beside.replace(manifest)
+            replacement = manifest.with_suffix(".new")
+            replacement.write_text(text.rstrip() + " " * (self.reloads % 2 + 1))
+            replacement.replace(manifest)
             self.reloads += 1
 
     async def sample(self) -> None:
         """Sample the service periodically."""
         while not self.over:
-            self.samples.append(await self.look())
+            self.samples.append(await self.take_sample())
             await asyncio.sleep(min(SAMPLE_S, self.seconds / 100))
 
-    async def look(self) -> dict[str, float]:
+    async def take_sample(self) -> dict[str, float]:
         """Return the figures of all processes of the service together."""
         parent = psutil.Process(self.server.process.pid)
-        seen = {"at_s": time.monotonic() - self.begun, "rss_mb": 0.0, "descriptors": 0.0, "threads": 0.0}
+        sample = {"at_s": time.monotonic() - self.begun, "rss_mb": 0.0, "descriptors": 0.0, "threads": 0.0}
         for process in (parent, *parent.children(recursive=True)):
             with contextlib.suppress(psutil.NoSuchProcess):
-                seen["rss_mb"] += process.memory_info().rss / 2**20
-                seen["descriptors"] += process.num_fds()
-                seen["threads"] += process.num_threads()
+                sample["rss_mb"] += process.memory_info().rss / 2**20
+                sample["descriptors"] += process.num_fds()
+                sample["threads"] += process.num_threads()
         page = await metrics_page(self.client)
-        return seen | {gauge.removeprefix("retouch_"): total_in(page, gauge) for gauge in GAUGES}
+        return sample | {gauge.removeprefix("retouch_"): total_in(page, gauge) for gauge in GAUGES}
 
     async def settled(self) -> dict[str, float]:
         """Return the figures of the idle service, with all of our connections closed."""
         self.client.close()
-        seen = await self.look()
+        sample = await self.take_sample()
         for _ in range(60):
             await asyncio.sleep(0.5)
-            seen = await self.look()
-            if not (seen["spool_items"] or seen["requests_in_flight"] or seen["slot_bytes"]):
+            sample = await self.take_sample()
+            if not (sample["spool_items"] or sample["requests_in_flight"] or sample["slot_bytes"]):
                 break
-        return seen
+        return sample
 
 
 async def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -189,9 +189,9 @@ def table(verdict: dict[str, Any]) -> str:
     )
     shown = ("descriptors", "threads", "slot_bytes", "spool_items", "requests_in_flight")
     lines += [f"| {name.replace('_', ' ')}, idle | {before[name]:.0f} | {after[name]:.0f} |" for name in shown]
-    said = ", ".join(f"{n} × {status}" for status, n in verdict["answers"].items())
+    statuses = ", ".join(f"{n} × {status}" for status, n in verdict["answers"].items())
     lines.append(
-        f"\nGrowth of RSS {verdict['rss_growth']:.2%} (bar {RSS_BAR:.0%}); {said}; {verdict['hung_up']} hung up;"
+        f"\nGrowth of RSS {verdict['rss_growth']:.2%} (bar {RSS_BAR:.0%}); {statuses}; {verdict['hung_up']} hung up;"
     )
     lines.append(f"{verdict['reloads']} reloads.")
     return "\n".join(lines)

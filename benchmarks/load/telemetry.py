@@ -88,7 +88,7 @@ def overhead(more: list[float], less: list[float]) -> tuple[float, float]:
 def measure(options: argparse.Namespace) -> tuple[dict[str, Measurements], OtlpReceiver]:
     """Run the rounds of each state; returns them and the receiver with its spans."""
     request = encode("/v1/inpaint", *inpaint_body(options.side))
-    seen = {name: Measurements() for name in STATES}
+    measurements = {name: Measurements() for name in STATES}
     with OtlpReceiver() as receiver:
         for _ in range(options.starts):
             with ExitStack() as stack:
@@ -96,25 +96,27 @@ def measure(options: argparse.Namespace) -> tuple[dict[str, Measurements], OtlpR
                 server, fifo = start(stack, folder, receiver.url, options)
                 drive(target(server, request), 2 * options.seconds)
                 for number in range(options.rounds):
-                    turn = number % len(STATES)
-                    for name in STATES[turn:] + STATES[:turn]:
+                    first = number % len(STATES)
+                    for name in STATES[first:] + STATES[:first]:
                         fifo.write_text(f"{name}\n")
-                        seen[name].measure(server, fifo, request, options.seconds)
-        return seen, receiver
+                        measurements[name].measure(server, fifo, request, options.seconds)
+        return measurements, receiver
 
 
-def report(seen: dict[str, Measurements], receiver: OtlpReceiver, options: argparse.Namespace) -> dict[str, object]:
+def report(
+    measurements: dict[str, Measurements], receiver: OtlpReceiver, options: argparse.Namespace
+) -> dict[str, object]:
     """Print the table and return the figures."""
     what = f"medians of {options.rounds} rounds after each of {options.starts} starts, {options.side}²"
     print(f"{'':10}{'requests/s':>12}{'CPU ms':>9}   {what}")
-    for name, one in seen.items():
+    for name, one in measurements.items():
         print(f"{name:10}{statistics.median(one.per_s):12.1f}{statistics.median(one.cpu_ms):9.3f}")
     spans, collector_s = len(receiver.spans), receiver.cpu_s
     assert spans, "nothing was traced"
     figures: dict[str, object] = {"spans": spans, "collector_cpu_s": collector_s, "load": psutil.getloadavg()[1]}
     for what, more, less in PAIRS:
-        faster, slower_error = overhead(seen[more].per_s, seen[less].per_s)
-        dearer, dearer_error = overhead(seen[more].cpu_ms, seen[less].cpu_ms)
+        faster, slower_error = overhead(measurements[more].per_s, measurements[less].per_s)
+        dearer, dearer_error = overhead(measurements[more].cpu_ms, measurements[less].cpu_ms)
         figures |= {f"{what}_throughput": -faster, f"{what}_throughput_error": slower_error}
         figures |= {f"{what}_cpu": dearer, f"{what}_cpu_error": dearer_error}
         print(
@@ -123,7 +125,10 @@ def report(seen: dict[str, Measurements], receiver: OtlpReceiver, options: argpa
         )
     took = f"in {collector_s:.2f} s of processor time ({collector_s / spans * 1e6:.1f} us a span)"
     print(f"the collector received {spans} spans {took}; load of the machine {figures['load']}")
-    return {**figures, "rounds": {name: {"per_s": one.per_s, "cpu_ms": one.cpu_ms} for name, one in seen.items()}}
+    return {
+        **figures,
+        "rounds": {name: {"per_s": one.per_s, "cpu_ms": one.cpu_ms} for name, one in measurements.items()},
+    }
 
 
 def main() -> None:
@@ -136,8 +141,8 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=256, help="side of the pictures in pixels")
     parser.add_argument("--ratio", type=float, default=0.1, help="share of requests that are traced")
     options = parser.parse_args()
-    seen, receiver = measure(options)
-    figures = report(seen, receiver, options)
+    measurements, receiver = measure(options)
+    figures = report(measurements, receiver, options)
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2))
 

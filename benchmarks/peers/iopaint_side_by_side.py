@@ -102,29 +102,29 @@ def request_of(photo: NDArray[np.uint8], mask: NDArray[np.uint8]) -> bytes:
 
 
 async def ask(
-    server: Server, requests: Sequence[bytes], clients: int, count: int, cell_s: float, seen: Measurements
+    server: Server, requests: Sequence[bytes], clients: int, count: int, cell_s: float, measurements: Measurements
 ) -> None:
     """Send `count` requests from `clients` clients for at most `cell_s` seconds; records latencies and peak memory."""
     client, numbers = server.client(), iter(range(count))
 
     async def one() -> None:
         for number in numbers:
-            begun, seen.sent = time.perf_counter(), seen.sent + 1
+            begun, measurements.sent = time.perf_counter(), measurements.sent + 1
             reply = await client.send(requests[number % len(requests)])
             if reply.status == 200:
-                seen.latencies_s.append(time.perf_counter() - begun)
+                measurements.latencies_s.append(time.perf_counter() - begun)
             else:
-                seen.refused += 1
+                measurements.refused += 1
 
     async def watch() -> None:
         while True:
-            seen.peak_mib = max(seen.peak_mib, await asyncio.to_thread(memory_mib, server.process.pid))
+            measurements.peak_mib = max(measurements.peak_mib, await asyncio.to_thread(memory_mib, server.process.pid))
             await asyncio.sleep(_INTERVAL_S)
 
     watching, begun = asyncio.create_task(watch()), time.perf_counter()
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(asyncio.gather(*(one() for _ in range(clients))), cell_s)
-    seen.seconds += time.perf_counter() - begun
+    measurements.seconds += time.perf_counter() - begun
     watching.cancel()
     client.close()
 
@@ -217,17 +217,17 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         fills = await compare_fills(servers, side)
         idle = {each: round(memory_mib(server.process.pid)) for each, server in servers.items()}
         print(json.dumps({"engines": engines, "fills": fills, "idle_mib": idle}), flush=True)
-        seen = {each: {clients: Measurements() for clients in CLIENTS} for each in servers}
+        measurements = {each: {clients: Measurements() for clients in CLIENTS} for each in servers}
         for number in range(options.rounds):
             order = (
                 list(servers) if number % 2 else list(servers)[::-1]
             )  # IOPaint continues to compute abandoned requests
             for clients, count in zip(CLIENTS, options.requests, strict=True):
                 for each in order:
-                    await ask(servers[each], requests, clients, count, options.cell_s, seen[each][clients])
-                    row = {**seen[each][clients].figures(), "load": os.getloadavg()[0]}
+                    await ask(servers[each], requests, clients, count, options.cell_s, measurements[each][clients])
+                    row = {**measurements[each][clients].figures(), "load": os.getloadavg()[0]}
                     print(number + 1, each, clients, json.dumps(row), flush=True)
-    rows = {each: {str(clients): found.figures() for clients, found in of.items()} for each, of in seen.items()}
+    rows = {each: {str(clients): found.figures() for clients, found in of.items()} for each, of in measurements.items()}
     return {"net": options.net, "side": side, "engines": engines, "fills": fills, "idle_mib": idle, "rows": rows}
 
 

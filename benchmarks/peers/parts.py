@@ -28,10 +28,10 @@ _TINY_ONLY = ("at_100", "abandoned", "burst")
 """Parts for `tiny` only: with a model that takes seconds per batch they would take too long."""
 
 
-def parts_of_round(asked: Sequence[str], model: str, *, last: bool) -> list[str]:
+def parts_of_round(requested: Sequence[str], model: str, *, last: bool) -> list[str]:
     """Return the parts of one round: the requested ones, by default all, some of them in the last round only."""
-    if asked:
-        return [part for part in PARTS if part in asked]
+    if requested:
+        return [part for part in PARTS if part in requested]
     chosen = [part for part in PARTS if last or part not in _DISRUPTIVE]
     return [part for part in chosen if model == "tiny" or part not in _TINY_ONLY]
 
@@ -62,9 +62,9 @@ async def measure_part(part: str, subject: Subject) -> dict[str, Any]:
     if part == "abandoned":
         return await abandon(subject)
     if part == "burst":
-        seen = await burst(client, request)
+        figures = await burst(client, request)
         await _patiently(client, request)
-        return seen
+        return figures
     if part == "sigterm":
         return await drain(subject.server, client, request)
     rate = 100.0 if part == "at_100" else SHARES[part] * subject.capacity
@@ -126,8 +126,8 @@ async def knee(subject: Subject) -> float:
     best = 0.0
     for share in KNEE_SHARES:
         rate = share * subject.capacity
-        seen = await open_loop(subject.client, subject.request, rate, subject.seconds, subject.reply_timeout_s)
-        if seen["in_time"] < 0.95:
+        figures = await open_loop(subject.client, subject.request, rate, subject.seconds, subject.reply_timeout_s)
+        if figures["in_time"] < 0.95:
             break
         best = rate
     return best

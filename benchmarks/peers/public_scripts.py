@@ -57,17 +57,24 @@ class Paths:
 
 def _migan(side: int) -> Callable[[Paths], Iterator[list[str]]]:
     def commands(paths: Paths) -> Iterator[list[str]]:
-        words = ["scripts.demo", "--model-name", f"migan-{side}", "--model-path", str(paths.weights)]
-        words += ["--images-dir", str(paths.photos), "--masks-dir", str(paths.masks), "--output-dir", str(paths.fills)]
-        yield [*words, "--device", "cpu", "--invert-mask"]
+        arguments = ["scripts.demo", "--model-name", f"migan-{side}", "--model-path", str(paths.weights)]
+        arguments += [
+            "--images-dir",
+            str(paths.photos),
+            "--masks-dir",
+            str(paths.masks),
+            "--output-dir",
+            str(paths.fills),
+        ]
+        yield [*arguments, "--device", "cpu", "--invert-mask"]
 
     return commands
 
 
 def _deepfill(paths: Paths) -> Iterator[list[str]]:
     for name in paths.numbers():
-        words = ["test", "--checkpoint", str(paths.weights), "--image", str(paths.photos / name)]
-        yield [*words, "--mask", str(paths.masks / name), "--out", str(paths.fills / name)]
+        arguments = ["test", "--checkpoint", str(paths.weights), "--image", str(paths.photos / name)]
+        yield [*arguments, "--mask", str(paths.masks / name), "--out", str(paths.fills / name)]
 
 
 @dataclass(frozen=True)

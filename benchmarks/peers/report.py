@@ -14,8 +14,8 @@ Figures = dict[str, Any]
 def medians(rounds: Sequence[dict[str, Figures]]) -> dict[str, Figures]:
     """Return the median of each figure over the rounds that have its part; for flags and None the last value."""
     merged: dict[str, Figures] = {}
-    for part in {part: None for seen in rounds for part in seen}:
-        values = [seen[part] for seen in rounds if part in seen]
+    for part in {part: None for figures in rounds for part in figures}:
+        values = [figures[part] for figures in rounds if part in figures]
         merged[part] = {name: _median([value[name] for value in values]) for name in values[-1]}
     return merged
 
@@ -31,15 +31,15 @@ def table(figures: dict[str, Any]) -> str:
     machine = figures["machine"]
     lines = [f"\n{machine['processor']} ({', '.join(machine['features'])}), {machine['cores']} cores"]
     for model, measured in figures["models"].items():
-        seen, loads = measured["contenders"], measured["load"]
-        parts = [part for part in _COLUMNS if any(part in side["medians"] for side in seen.values())]
+        contenders, loads = measured["contenders"], measured["load"]
+        parts = [part for part in _COLUMNS if any(part in side["medians"] for side in contenders.values())]
         heads = ["", *(_COLUMNS[part][0] for part in parts)]
         alone = f"engine alone {measured['engine_alone_per_s']:.1f}/s"
         lines.append(f"\n`{model}`, {alone}, load {min(loads)} to {max(loads)}, medians:\n")
         lines += [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-        lines += [f"| {name} | {' | '.join(_cells(side['medians'], parts))} |" for name, side in seen.items()]
+        lines += [f"| {name} | {' | '.join(_cells(side['medians'], parts))} |" for name, side in contenders.items()]
         lines.append("\nThe rounds:\n")
-        for name, side in seen.items():
+        for name, side in contenders.items():
             for part in (part for part in parts if part in side["medians"]):
                 cells = [_cell(part, one[part]) for one in side["rounds"] if part in one]
                 lines.append(f"- {name}, {_COLUMNS[part][0]}: {'; '.join(cells)}")
@@ -100,13 +100,13 @@ def draw(figures: dict[str, Any], path: Path) -> None:
     axes = figure.subplots(len(models), 2, squeeze=False)
     for (left, right), (model, measured) in zip(axes, models.items(), strict=True):
         names = list(measured["contenders"])
-        seen = [measured["contenders"][name]["medians"] for name in names]
+        compared = [measured["contenders"][name]["medians"] for name in names]
         colours = ["#2a6f97" if name.startswith("retouch") else "#b8b8b8" for name in names]
-        rates = [side["concurrency_32"]["per_s"] for side in seen]
+        rates = [side["concurrency_32"]["per_s"] for side in compared]
         left.barh(names, rates, color=colours)
         left.axvline(measured["engine_alone_per_s"], color="black", linewidth=1, linestyle=":")
         left.set_title(f"{model}: pictures/s at concurrency 32 (dotted: engine alone)", fontsize=9)
-        latencies = [side["at_50"]["p50_ms"] for side in seen]
+        latencies = [side["at_50"]["p50_ms"] for side in compared]
         right.barh(names, latencies, color=colours)
         right.set_xscale("log")
         right.set_title(f"{model}: p50 in ms at half of the engine's capacity", fontsize=9)

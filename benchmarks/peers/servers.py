@@ -114,8 +114,8 @@ def _peer(name: str) -> Callable[[str, Path], contextlib.AbstractContextManager[
         if name == "mosec":
             command += ["--address", "127.0.0.1", "--port", str(port), "--timeout", "120000", "--capacity", "4096"]
         if name == "bentoml":
-            where = ["--host", "127.0.0.1", "--port", str(port), "--working-dir", str(PEERS)]
-            command = [str(_python(name)), "-m", "bentoml", "serve", "bentoml_server:Inpaint", *where]
+            address = ["--host", "127.0.0.1", "--port", str(port), "--working-dir", str(PEERS)]
+            command = [str(_python(name)), "-m", "bentoml", "serve", "bentoml_server:Inpaint", *address]
         with started(command, port, folder / f"{name}.log", environ) as server:
             yield server
 

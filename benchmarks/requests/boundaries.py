@@ -76,7 +76,7 @@ def served(folder: Path, workers: int) -> Iterator[tuple[Server, dict[str, str]]
         yield server, keys
 
 
-def measure(front: str, workers: int, asked: argparse.Namespace) -> tuple[Counts, int]:
+def measure(front: str, workers: int, options: argparse.Namespace) -> tuple[Counts, int]:
     """Return the counts of one proxy, and the number of its connections to the server."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
@@ -87,10 +87,10 @@ def measure(front: str, workers: int, asked: argparse.Namespace) -> tuple[Counts
             asyncio.run(proxy.until_ready(retouch_is_ready))
             port = proxy.port
         picture, mask = pictures((1, 2, 3))
-        sent = exchanges(asked.seed, asked.exchanges, keys["hostile"], picture, mask)
+        sent = exchanges(options.seed, options.exchanges, keys["hostile"], picture, mask)
         with Connections(server.port) as connections:
             counts = asyncio.run(
-                run(sent, port, keys["honest"], pause_s=asked.pause, at_once=asked.at_once, clients=asked.clients)
+                run(sent, port, keys["honest"], pause_s=options.pause, at_once=options.at_once, clients=options.clients)
             )
         return counts, connections.count
 
@@ -147,21 +147,21 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=32, help="number of hostile connections at the same time")
     parser.add_argument("--clients", type=int, default=6, help="number of honest clients")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     rows = []
     columns = [name for name in row(ALONE, 0, Counts(), 0) if name != "unanswered"]
     print("| " + " | ".join(name.replace("_", " ") for name in columns) + " |\n" + "|---" * len(columns) + "|")
-    for workers in asked.workers:
-        for front in asked.fronts:
+    for workers in options.workers:
+        for front in options.fronts:
             if front != ALONE and not PROXIES[front][0]:
                 print(f"| {front} | {workers} | is not installed |")
                 continue
-            rows.append(row(front, workers, *measure(front, workers, asked)))
+            rows.append(row(front, workers, *measure(front, workers, options)))
             print("| " + " | ".join(str(rows[-1][name]) for name in columns) + " |", flush=True)
             for kind, number in rows[-1]["unanswered"].items():
                 print(f"  not answered {number}×: {kind}", file=sys.stderr)
-    if asked.json:
-        asked.json.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
     raise SystemExit(0 if all(map(passed, rows)) else 1)
 
 

@@ -66,11 +66,11 @@ def measure(rounds: int, requests: int, side: int) -> dict[str, list[float]]:
                     time.sleep(1)
                     for connection in connections.values():
                         cpu_us(connection, content_type, body, 3 * requests)
-                    seen: dict[str, list[float]] = {name: [] for name in connections}
+                    times_us: dict[str, list[float]] = {name: [] for name in connections}
                     for number in range(rounds):
                         for name in list(connections)[:: 1 if number % 2 else -1]:
-                            seen[name].append(cpu_us(connections[name], content_type, body, requests))
-                    return seen
+                            times_us[name].append(cpu_us(connections[name], content_type, body, requests))
+                    return times_us
             finally:
                 application.DirectRouting = short
 
@@ -82,11 +82,11 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=100, help="requests to each server in each round")
     parser.add_argument("--side", type=int, default=64, help="side of the picture in pixels")
     options = parser.parse_args()
-    seen = measure(options.rounds, options.requests, options.side)
-    differences = sorted(b - a for a, b in zip(seen["with"], seen["without"], strict=True))
+    times_us = measure(options.rounds, options.requests, options.side)
+    differences = sorted(b - a for a, b in zip(times_us["with"], times_us["without"], strict=True))
     out = len(differences) // 10
     kept = differences[out : len(differences) - out]
-    for name, values in seen.items():
+    for name, values in times_us.items():
         print(f"{name:8} {statistics.median(values):8.1f} us CPU a request, client's included")
     error = statistics.stdev(kept) / len(kept) ** 0.5
     print(f"DirectRouting saves {statistics.fmean(kept):.1f} ± {error:.1f} us of CPU time a request")

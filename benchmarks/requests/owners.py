@@ -54,7 +54,7 @@ class _Replies:
     """Parses the replies on one connection: (request id, status)."""
 
     def __init__(self, wanted: int) -> None:
-        self.seen: list[tuple[str, int]] = []
+        self.replies: list[tuple[str, int]] = []
         self.enough = asyncio.Event()
         self._wanted, self._id = wanted, ""
         self._parser = httptools.HttpResponseParser(self)
@@ -71,20 +71,20 @@ class _Replies:
 
     def on_message_complete(self) -> None:
         if (status := self._parser.get_status_code()) >= 200:
-            self.seen.append((self._id, status))
-            if len(self.seen) >= self._wanted:
+            self.replies.append((self._id, status))
+            if len(self.replies) >= self._wanted:
                 self.enough.set()
 
 
 async def send(exchange: Exchange, port: int, pause_s: float, counts: Counts) -> None:
     """Send an exchange and check the replies; requests left unanswered are sent again one by one."""
     timeout_s = _REPLY_TIMEOUT_S if exchange.well_formed else 1.0
-    seen = await _exchanged(exchange.pieces, len(exchange.requests), port, pause_s, timeout_s)
-    if exchange.well_formed and seen:
-        for request in exchange.requests[len(seen) :]:
+    replies = await _exchanged(exchange.pieces, len(exchange.requests), port, pause_s, timeout_s)
+    if exchange.well_formed and replies:
+        for request in exchange.requests[len(replies) :]:
             counts.sent_again += 1
-            seen += await _exchanged((request.whole,), 1, port, pause_s, timeout_s)
-    judge(exchange, seen, counts)
+            replies += await _exchanged((request.whole,), 1, port, pause_s, timeout_s)
+    judge(exchange, replies, counts)
 
 
 async def _exchanged(
@@ -106,7 +106,7 @@ async def _exchanged(
     receiving.cancel()
     writer.transport.abort()
     await asyncio.gather(receiving, enough, return_exceptions=True)
-    return replies.seen
+    return replies.replies
 
 
 async def _receive(reader: asyncio.StreamReader, replies: _Replies) -> None:
@@ -115,25 +115,25 @@ async def _receive(reader: asyncio.StreamReader, replies: _Replies) -> None:
             replies.feed(data)
 
 
-def judge(exchange: Exchange, seen: list[tuple[str, int]], counts: Counts) -> None:
+def judge(exchange: Exchange, replies: list[tuple[str, int]], counts: Counts) -> None:
     """Count the replies on one connection; replies without a known id come from a proxy or concern the header."""
-    mine = f"{exchange.hidden.split('-')[0]}-"
+    own_prefix = f"{exchange.hidden.split('-')[0]}-"
     counts.requests += len(exchange.requests)
-    named = [one for one in seen if one[0].startswith(("c", "honest")) and "-" in one[0]]
-    counts.wrong_client += sum(not name.startswith(mine) for name, _ in named)
-    own = [name for name, _ in named if name.startswith(mine) and name != exchange.hidden]
+    named = [one for one in replies if one[0].startswith(("c", "honest")) and "-" in one[0]]
+    counts.wrong_client += sum(not name.startswith(own_prefix) for name, _ in named)
+    own = [name for name, _ in named if name.startswith(own_prefix) and name != exchange.hidden]
     counts.surplus += sum(count - 1 for count in Counter(own).values())
     if not exchange.well_formed:  # its body may be read as a request, but one of this client
         return
     counts.hidden += sum(name == exchange.hidden for name, _ in named)
-    counts.surplus += max(0, len(seen) - len(exchange.requests)) + (own != sorted(own, key=_number))
+    counts.surplus += max(0, len(replies) - len(exchange.requests)) + (own != sorted(own, key=_number))
     counts.well_formed += len(exchange.requests)
     missing = [
-        (request.id, request.status) for request in exchange.requests if (request.id, request.status) not in seen
+        (request.id, request.status) for request in exchange.requests if (request.id, request.status) not in replies
     ]
     counts.answered += len(exchange.requests) - len(missing)
     for _, status in missing:
-        counts.kinds[f"{exchange.kind}: {status}, got {[status for _, status in seen]}"] += 1
+        counts.kinds[f"{exchange.kind}: {status}, got {[status for _, status in replies]}"] += 1
 
 
 def _number(name: str) -> int:

@@ -48,9 +48,9 @@ def thread_times(processes: dict[str, int], target: Target, seconds: float) -> d
     loading = threading.Thread(target=drive, args=(target, _WARM_S + seconds + 0.5), daemon=True)
     loading.start()
     time.sleep(_WARM_S)
-    began, before = time.monotonic(), {name: _threads(process) for name, process in processes.items()}
+    started, before = time.monotonic(), {name: _threads(process) for name, process in processes.items()}
     time.sleep(seconds)
-    spent, after = time.monotonic() - began, {name: _threads(process) for name, process in processes.items()}
+    spent, after = time.monotonic() - started, {name: _threads(process) for name, process in processes.items()}
     loading.join()
     return {name: _differences(before[name], after[name], spent) for name in processes}
 
@@ -64,7 +64,7 @@ def record_stacks(processes: dict[str, int], target: Target, seconds: float, fol
     if program is None:
         return {"py-spy": "is not on PATH"}
     folder.mkdir(parents=True, exist_ok=True)
-    said = {}
+    last_lines = {}
     for mode, flags in _MODES.items():
         running = {}
         for name, process in processes.items():
@@ -79,8 +79,8 @@ def record_stacks(processes: dict[str, int], target: Target, seconds: float, fol
             code = _ended(one)
             log.close()
             last = (folder / f"{name}-{mode}.log").read_text(errors="replace").strip().splitlines()[-1:]
-            said[f"{name}-{mode}"] = f"{code}: {' '.join(last)[:200]}"
-    return said
+            last_lines[f"{name}-{mode}"] = f"{code}: {' '.join(last)[:200]}"
+    return last_lines
 
 
 def _ended(recording: subprocess.Popen[bytes]) -> int:

@@ -134,9 +134,9 @@ def measure_all(stack: ExitStack, options: argparse.Namespace, write: Callable[.
         write_fake_models(options.models_dir, (options.side,), options.batch)
     else:
         write(engine_alone=engine_alone(options))
-    began = time.monotonic()
+    started = time.monotonic()
     server = start(stack, folder, options)
-    write(ready_s=round(time.monotonic() - began, 1))
+    write(ready_s=round(time.monotonic() - started, 1))
     kinds = [_kind(name, server.port, options) for name in options.kinds]
     drive(kinds[0].target, 2.0)
     for number in range(options.rounds):
@@ -163,8 +163,8 @@ def count_complaints(log: Iterable[str]) -> dict[str, int]:
         if not isinstance(entry, dict) or "level" not in entry:
             counted[line[:200]] += 1
         elif entry["level"] in {"warning", "error", "critical"}:
-            said = (entry.get(name, "") for name in ("level", "event", "reason", "error"))
-            counted[": ".join(str(word) for word in said if word)[:300]] += 1
+            parts = (entry.get(name, "") for name in ("level", "event", "reason", "error"))
+            counted[": ".join(str(word) for word in parts if word)[:300]] += 1
     return dict(counted.most_common())
 
 

@@ -97,7 +97,7 @@ class Maker:
 
     def refused(self) -> Request:
         """Make a request with a key that is refused before its body is read."""
-        target, kind, status, least = self.random.choice(
+        target, kind, status, min_length = self.random.choice(
             [
                 (b"/v1/inpaint", b"text/plain", 415, 0),
                 (b"/v1/inpaint", b"multipart/form-data; boundary=b", 413, TOO_LARGE),
@@ -105,7 +105,7 @@ class Maker:
                 (b"/v1/models", b"text/plain", 405, 0),
             ]
         )
-        body = self.smuggled() * (1 + least // 90)
+        body = self.smuggled() * (1 + min_length // 90)
         fields = b"Content-Type: %s\r\nContent-Length: %d\r\n" % (kind, len(body))
         extra = self.random.choice([b"", self.upgrade()])
         request = self._request(b"POST " + target, fields + extra, b"1.1", True, status)

@@ -52,13 +52,13 @@ class Traffic:
 
     def arrivals(self, rng: random.Random) -> Iterator[Arrival]:
         """Draw all arrivals in the order of their times."""
-        most = self.base_per_s * (1.0 + self.wave) * math.prod(max(1.0, times) for *_, times in self.bursts)
+        highest_per_s = self.base_per_s * (1.0 + self.wave) * math.prod(max(1.0, times) for *_, times in self.bursts)
         names = [f"client {number}" for number in range(self.clients)]
         shares = list(accumulate(1.0 / (rank + 1) for rank in range(self.models)))
         honest = (
             Arrival(at_s, rng.choice(names), _draw(shares, rng))
-            for at_s in _poisson(most, 0.0, self.seconds, rng)
-            if rng.random() * most < self.rate_per_s(at_s)
+            for at_s in _poisson(highest_per_s, 0.0, self.seconds, rng)
+            if rng.random() * highest_per_s < self.rate_per_s(at_s)
         )
         if self.flood is None:
             return honest

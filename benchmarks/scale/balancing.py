@@ -128,8 +128,8 @@ class ModelAffinity(Balancing):
     def _pick(self, model: int) -> int:
         if model not in self._orders:
             self._orders[model] = sorted(self._nodes, key=lambda node: _rank(model, node))
-        most = math.ceil(self._BOUND * (self._sum + 1) / len(self._nodes))
-        return next(node for node in self._orders[model] if self.outstanding[node] < most)
+        max_load = math.ceil(self._BOUND * (self._sum + 1) / len(self._nodes))
+        return next(node for node in self._orders[model] if self.outstanding[node] < max_load)
 
     def _changed(self, node: int, before: int | None) -> None:
         if before is None:

@@ -83,14 +83,14 @@ def draw(figures: dict[str, Any], path: Path) -> None:
     """Plot answers per second, nodes and p99 of the fleet that scales over the day."""
     from matplotlib.figure import Figure  # noqa: PLC0415 -- only for --plot
 
-    seen, figure = figures["scales"], Figure(figsize=(10, 4), layout="constrained")
+    day, figure = figures["scales"], Figure(figsize=(10, 4), layout="constrained")
     answers, nodes, p99 = figure.subplots(3, 1, sharex=True)
-    minutes = [begin / 60 for begin, *_ in seen["steps"]]
-    answers.plot(minutes, [per_s for _, per_s, _ in seen["steps"]], color="#2a6f97")
+    minutes = [begin / 60 for begin, *_ in day["steps"]]
+    answers.plot(minutes, [per_s for _, per_s, _ in day["steps"]], color="#2a6f97")
     answers.set_ylabel("answers/s", fontsize=8)
-    nodes.step([at / 60 for at, _ in seen["nodes"]], [count for _, count in seen["nodes"]], where="post", color="black")
+    nodes.step([at / 60 for at, _ in day["nodes"]], [count for _, count in day["nodes"]], where="post", color="black")
     nodes.set_ylabel("nodes", fontsize=8)
-    p99.plot(minutes, [late * 1e3 for *_, late in seen["steps"]], color="#c1121f")
+    p99.plot(minutes, [late * 1e3 for *_, late in day["steps"]], color="#c1121f")
     p99.set_yscale("log")
     p99.set_ylabel("p99, ms", fontsize=8)
     p99.set_xlabel("minutes of a day that lasts an hour; burst at 30 %, flood at 60 %", fontsize=8)

@@ -98,8 +98,10 @@ class Node:
         """
         if self.times.front_ends > 1:
             self._front_end = int(self._rng.random() * self.times.front_ends)
-        asked = AdmissionRequest(request.allowed_s, request.deadline_from_client, request.flow, request.request_id)
-        admitted = self.admission.begin(asked)
+        admission_request = AdmissionRequest(
+            request.allowed_s, request.deadline_from_client, request.flow, request.request_id
+        )
+        admitted = self.admission.begin(admission_request)
         try:
             self.admission.count_in_flight(admitted)
         except Exception:

@@ -75,7 +75,7 @@ async def load(clients: Sequence[Client], arrivals: Sequence[Arrival], balancing
     balancer = BALANCINGS[balancing](random.Random(0))
     for number in range(len(clients)):
         balancer.add(number)
-    measured, tasks, begun = Measured(), set[asyncio.Task[None]](), time.perf_counter()
+    measured, tasks, started = Measured(), set[asyncio.Task[None]](), time.perf_counter()
 
     async def one(due: float) -> None:
         node = balancer.choose()
@@ -88,7 +88,7 @@ async def load(clients: Sequence[Client], arrivals: Sequence[Arrival], balancing
             measured.unanswered += 1
 
     for arrival in arrivals:
-        due = begun + arrival.at_s
+        due = started + arrival.at_s
         if (pause := due - time.perf_counter()) > 0:
             await asyncio.sleep(pause)
         measured.late_sends_s.append(time.perf_counter() - due)
@@ -97,7 +97,7 @@ async def load(clients: Sequence[Client], arrivals: Sequence[Arrival], balancing
         task.add_done_callback(tasks.discard)
     while tasks:
         await asyncio.wait(set(tasks))
-    measured.seconds = time.perf_counter() - begun
+    measured.seconds = time.perf_counter() - started
     await _hang_up(clients)
     return measured
 
@@ -146,8 +146,8 @@ async def _closed_loop(client: Client, max_batch: int, seconds: float, infer_s: 
 
     These seconds are a median over the run, so that a pause of the machine does not count.
     """
-    begun, replied_at = time.perf_counter(), list[float]()
-    end = begun + seconds
+    started, replied_at = time.perf_counter(), list[float]()
+    end = started + seconds
 
     async def caller() -> None:
         while time.perf_counter() < end:

@@ -26,9 +26,9 @@ class TexturePainter(Painter):
         if case.hole is None:
             return fill
         painted = fill.copy()
-        begun = time.process_time()
+        started = time.process_time()
         copy_texture(Picture(painted), plan_texture(case.hole), self._kernel, self._parameters)
-        self.seconds.append(time.process_time() - begun)
+        self.seconds.append(time.process_time() - started)
         return painted
 
     def close(self) -> None:

@@ -56,9 +56,9 @@ def main() -> None:
 
 def timed(client: httpx.Client, files: dict[str, Any], texture: str, into: dict[str, list[float]]) -> None:
     """Send one request; adds its seconds, and those of its texture stage, to `into`."""
-    begun = perf_counter()
+    started = perf_counter()
     reply = client.post("/v1/inpaint", files=files, data={"texture": texture})
-    into[texture].append(perf_counter() - begun)
+    into[texture].append(perf_counter() - started)
     reply.raise_for_status()
     if texture == "copied":
         found = re.search(r"texture;dur=([\d.]+)", reply.headers["Server-Timing"])

@@ -27,13 +27,13 @@ def main() -> None:
     configs = [(load_config(Path(path), options), seconds) for path, options, seconds in runs]
     with start_runtime(configs[0][0]) as runtime:
         for config, seconds in configs:
-            began = time.monotonic()
+            started = time.monotonic()
             try:
                 fit(config, replace(runtime, overlaps=config.overlap), seconds)
             except torch.OutOfMemoryError as error:  # every process fails alike; the next run may fit
                 print(f"{config.output.name}: {error}", file=sys.stderr)
             if runtime.is_leader:
-                print(f"{config.output.name}: {time.monotonic() - began:.0f} s", flush=True)
+                print(f"{config.output.name}: {time.monotonic() - started:.0f} s", flush=True)
             gc.collect()
             torch.compiler.reset()
             if runtime.device.type == "cuda":

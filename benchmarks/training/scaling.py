@@ -147,9 +147,9 @@ def measure(
         report({run: plan.curve(run) for run in done})
 
 
-def parse_runs(words: Sequence[str]) -> list[Run]:
+def parse_runs(texts: Sequence[str]) -> list[Run]:
     """Parse CONFIG:BATCH,BATCH words into a run for each batch."""
-    split = [word.rpartition(":") for word in words]
+    split = [word.rpartition(":") for word in texts]
     return [Run(Path(config), int(batch)) for config, _, batches in split for batch in batches.split(",")]
 
 

@@ -114,7 +114,7 @@ async def one_round(sources: dict[str, Path], first: str, seconds: float, folder
     models, picture = folder / "models", folder / "picture.jpeg"
     write_fake_models(models, (SIDE,))
     picture.write_bytes(photo_and_mask(SIDE)[0])
-    seen: dict[str, list[Figures]] = {}
+    visits: dict[str, list[Figures]] = {}
     async with contextlib.AsyncExitStack() as stack:
         ways: dict[str, dict[str, Measure]] = {"http": {}, "direct": {}}
         for side in (first, second):
@@ -126,8 +126,8 @@ async def one_round(sources: dict[str, Path], first: str, seconds: float, folder
                 figures = await measures[side](seconds)
                 if figures["failed"]:
                     raise SystemExit(f"{side}, {way}: {figures['failed']:.0f} calls failed")
-                seen.setdefault(f"{side} {way}", []).append(figures)
-    return {name: {key: statistics.fmean(one[key] for one in both) for key in METRICS} for name, both in seen.items()}
+                visits.setdefault(f"{side} {way}", []).append(figures)
+    return {name: {key: statistics.fmean(one[key] for one in both) for key in METRICS} for name, both in visits.items()}
 
 
 def series(rounds: Sequence[dict[str, Figures]]) -> dict[str, tuple[list[float], list[float]]]:
@@ -162,8 +162,8 @@ def run(options: argparse.Namespace) -> list[dict[str, Figures]]:
                 (inside / side).mkdir(parents=True)
             rounds.append(run_on_uvloop(one_round(sources, SIDES[number % 2], options.seconds, inside)))
             rates = ", ".join(f"{name} {figures['per_s']:.0f}/s" for name, figures in rounds[-1].items())
-            took = time.monotonic() - begun
-            left = took / len(rounds) * (options.rounds - len(rounds))
+            elapsed_s = time.monotonic() - begun
+            left = elapsed_s / len(rounds) * (options.rounds - len(rounds))
             print(f"round {len(rounds)} of {options.rounds}: {rates}; {left:.0f} s left", file=sys.stderr, flush=True)
     return rounds
 

@@ -68,16 +68,16 @@ async def ask(server: Server, requests: Sequence[bytes], count: int) -> float:
     Raises:
         SystemExit: a request is not answered 200.
     """
-    client, took = server.client(), []
+    client, times_ms = server.client(), []
     for index in range(count + len(requests)):
         begun = time.perf_counter()
         reply = await client.send(requests[index % len(requests)])
         if reply.status != 200:
             raise SystemExit(f"a fill was answered {reply.status} {reply.code}; see {server.log}")
-        took.append((time.perf_counter() - begun) * 1e3)
+        times_ms.append((time.perf_counter() - begun) * 1e3)
     client.close()
     await asyncio.sleep(0)
-    return statistics.median(took[len(requests) :])  # the first of each kind warms the server
+    return statistics.median(times_ms[len(requests) :])  # the first of each kind warms the server
 
 
 async def one_round(

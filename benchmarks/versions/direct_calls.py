@@ -35,9 +35,9 @@ async def measure(call: Call, cpu_s: Callable[[], float], seconds: float) -> dic
         per_s: pictures per second at concurrency 32; cpu_ms: CPU time per picture; p50_ms and p99_ms: latencies at 100
         calls per second, from the due time; failed: calls without a picture.
     """
-    begun, cpu = time.perf_counter(), cpu_s()
+    started, cpu = time.perf_counter(), cpu_s()
     done, failed = await closed_loop(call, CONCURRENCY, seconds)
-    took, cpu = time.perf_counter() - begun, cpu_s() - cpu
+    took, cpu = time.perf_counter() - started, cpu_s() - cpu
     latencies, sent = await open_loop(call, RATE_PER_S, seconds)
     return {
         "per_s": done / took,
@@ -69,14 +69,14 @@ async def open_loop(call: Call, rate: float, seconds: float) -> tuple[list[float
     """Start calls at random times, the same in every run; returns latencies in s, and the number of calls."""
     draw, due, tasks = random.Random(7), 0.0, []
     latencies: list[float] = []
-    begun = time.perf_counter()
+    started = time.perf_counter()
 
     async def one(due: float) -> None:
         if await call():
-            latencies.append(time.perf_counter() - begun - due)
+            latencies.append(time.perf_counter() - started - due)
 
     while (due := due + draw.expovariate(rate)) < seconds:
-        await asyncio.sleep(max(0.0, begun + due - time.perf_counter()))
+        await asyncio.sleep(max(0.0, started + due - time.perf_counter()))
         tasks.append(asyncio.create_task(one(due)))
     await asyncio.wait(tasks, timeout=30)
     return latencies, len(tasks)

@@ -1,12 +1,12 @@
 """Compares the time of single requests over HTTP, without the engine's, between two revisions.
 
-    .venv/bin/python -m benchmarks.versions.lone_requests BEFORE [AFTER] [--side 512] [--format png] [--turns 100]
+    .venv/bin/python -m benchmarks.versions.lone_requests BEFORE [AFTER] [--side 512] [--format png] [--blocks 100]
 
 A revision is a name that git knows; "." (the default of AFTER) is the working tree. Each has a server with the fake
-engine, front ends and an engine process. Both run at once and alternately get a few inpaint requests (a turn), one
-after the other over one connection; the order within a pair of turns changes. The engine's time (`infer` of
+engine, front ends and an engine process. Both run at once and alternately get a few inpaint requests (a block), one
+after the other over one connection; the order within a pair of blocks changes. The engine's time (`infer` of
 Server-Timing), which the fake engine spends with numpy, is subtracted from the time of each request. Printed:
-percentiles over all requests of a side, the means of the turns' medians, the ratio after/before of paired turns with
+percentiles over all requests of a side, the means of the blocks' medians, the ratio after/before of paired blocks with
 its 95 % interval, its median and quartiles, and the load average. A front end has one codec thread, as on a machine
 with as many front ends as cores.
 """
@@ -49,7 +49,7 @@ def engine_s(reply: Reply) -> float:
     return float(found[1]) / 1e3
 
 
-async def turn(client: Client, request: bytes, count: int) -> list[float]:
+async def send_block(client: Client, request: bytes, count: int) -> list[float]:
     """Send requests one after the other; returns the seconds of each without the engine's."""
     taken = []
     for _ in range(count):
@@ -59,30 +59,30 @@ async def turn(client: Client, request: bytes, count: int) -> list[float]:
     return taken
 
 
-async def measure(servers: Sequence[Server], request: bytes, turns: int, count: int) -> list[list[list[float]]]:
-    """Return for both servers the seconds of every request in each turn."""
+async def measure(servers: Sequence[Server], request: bytes, blocks: int, count: int) -> list[list[list[float]]]:
+    """Return for both servers the seconds of every request in each block."""
     clients = [server.client() for server in servers]
     for client, server in zip(clients, servers, strict=True):
         await server.until_ready(retouch_is_ready)
         await ask(client, request, 1, _WARM_UP)
-    seen: list[list[list[float]]] = [[], []]
-    for number in range(turns):
+    latencies_s: list[list[list[float]]] = [[], []]
+    for number in range(blocks):
         for side in (0, 1) if number % 2 else (1, 0):
-            seen[side].append(await turn(clients[side], request, count))
+            latencies_s[side].append(await send_block(clients[side], request, count))
     for client in clients:
         client.close()
     await asyncio.sleep(0)  # connections close in the loop's next iteration
-    return seen
+    return latencies_s
 
 
-def report(seen: Sequence[Sequence[Sequence[float]]]) -> None:
-    """Print percentiles and ratios of both sides, each with the seconds of all requests by turn."""
-    for name, turns in zip(("before", "after"), seen, strict=True):
-        taken = [seconds for one in turns for seconds in one]
+def report(latencies_s: Sequence[Sequence[Sequence[float]]]) -> None:
+    """Print percentiles and ratios of both sides, each with the seconds of all requests by block."""
+    for name, blocks in zip(("before", "after"), latencies_s, strict=True):
+        taken = [seconds for one in blocks for seconds in one]
         at = ", ".join(f"p{share * 100:.0f} {percentile(taken, share) * 1e3:.2f}" for share in (0.1, 0.25, 0.5, 0.9))
         print(f"{name}: {at} ({len(taken)} requests)")
-    before, after = ([statistics.median(one) * 1e3 for one in turns] for turns in seen)
-    print_ratios("medians of turns", ("before", "after"), {"ms": ratio_of(before, after)})
+    before, after = ([statistics.median(one) * 1e3 for one in blocks] for blocks in latencies_s)
+    print_ratios("medians of blocks", ("before", "after"), {"ms": ratio_of(before, after)})
     quarters = statistics.quantiles((b / a for a, b in zip(before, after, strict=True)), n=4)
     print("after/before: median {1:.3f}, quartiles {0:.3f} and {2:.3f}".format(*quarters))
 
@@ -99,8 +99,8 @@ def main() -> None:
     parser.add_argument(
         "--codec-threads", type=int, default=1, help="codec threads of each front end; 0: as the server chooses"
     )
-    parser.add_argument("--turns", type=int, default=100, help="turns of each revision, at least 3")
-    parser.add_argument("--requests", type=int, default=5, help="requests of a turn")
+    parser.add_argument("--blocks", type=int, default=100, help="blocks of each revision, at least 3")
+    parser.add_argument("--requests", type=int, default=5, help="requests of a block")
     options = parser.parse_args()
     holes = ONE_HOLE if options.one_hole else THREE_HOLES
     request = encode("/v1/inpaint", *inpaint_body(options.side, holes, format=options.format))
@@ -113,9 +113,9 @@ def main() -> None:
             (folder := Path(name) / str(number)).mkdir()
             source = source_of(revision, folder)
             servers.append(stack.enter_context(serving(source, folder, options.side, options.workers, **more)))
-        seen = run_on_uvloop(measure(servers, request, options.turns, options.requests))
+        latencies_s = run_on_uvloop(measure(servers, request, options.blocks, options.requests))
     print(f"{machine_facts()['processor']}, load {load} before, {load_average()} after; ms beyond the engine")
-    report(seen)
+    report(latencies_s)
 
 
 if __name__ == "__main__":

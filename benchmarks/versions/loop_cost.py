@@ -101,7 +101,7 @@ async def ask(client: Client, request: bytes, connections: int, requests: int) -
 async def measure(servers: dict[str, Server], request: bytes, rounds: int) -> dict[str, dict[str, list[Cost]]]:
     """Return the cost of a request in each round, by revision and load."""
     clients = {name: server.client() for name, server in servers.items()}
-    seen: dict[str, dict[str, list[Cost]]] = {name: {load: [] for load in (*CONNECTIONS, "idle")} for name in servers}
+    costs: dict[str, dict[str, list[Cost]]] = {name: {load: [] for load in (*CONNECTIONS, "idle")} for name in servers}
     for name, server in servers.items():
         await server.until_ready(retouch_is_ready)
         await ask(clients[name], request, 8, REQUESTS)
@@ -112,17 +112,17 @@ async def measure(servers: dict[str, Server], request: bytes, rounds: int) -> di
                 before = cpu_seconds(pid)
                 await ask(clients[name], request, connections, REQUESTS)
                 after = cpu_seconds(pid)
-                seen[name][load].append(Cost({part: (after[part] - before[part]) * 1e3 / REQUESTS for part in after}))
+                costs[name][load].append(Cost({part: (after[part] - before[part]) * 1e3 / REQUESTS for part in after}))
         await asyncio.sleep(0.5)
         before_idle = {name: cpu_seconds(server.process.pid) for name, server in servers.items()}
         await asyncio.sleep(IDLE_S)
         for name, server in servers.items():
             idle = cpu_seconds(server.process.pid)
             idle.subtract(before_idle[name])
-            seen[name]["idle"].append(Cost({part: seconds * 1e3 / IDLE_S for part, seconds in idle.items()}))
+            costs[name]["idle"].append(Cost({part: seconds * 1e3 / IDLE_S for part, seconds in idle.items()}))
     for client in clients.values():
         client.close()
-    return seen
+    return costs
 
 
 def medians(rounds: Sequence[Cost]) -> Cost:

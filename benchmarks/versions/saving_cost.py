@@ -57,10 +57,10 @@ async def measure(servers: Mapping[str, Server], requests: Mapping[str, bytes], 
         await server.until_ready(retouch_is_ready)
         for mode in MODES:
             await ask(clients[name], requests[mode], options.connections, 2 * options.requests)
-    turns = [(name, mode) for name in servers for mode in MODES]
+    cases = [(name, mode) for name in servers for mode in MODES]
     for number in range(options.rounds):
-        first = number % len(turns)
-        for name, mode in turns[first:] + turns[:first]:
+        first = number % len(cases)
+        for name, mode in cases[first:] + cases[:first]:
             await asyncio.sleep(SAVED_S)
             before = cpu_seconds(servers[name].process.pid)
             await ask(clients[name], requests[mode], options.connections, options.requests)

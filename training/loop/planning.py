@@ -38,16 +38,16 @@ def measure_step_seconds(
     seconds = []
     for index, phase in enumerate(config.phase):
         trainee.begin_phase(phase)
-        began = 0.0
+        started = 0.0
         for step in range(_WARM_UP + _MEASURED):
             if step == _WARM_UP:
                 synchronise(runtime.device)
-                began = clock()
+                started = clock()
             if step % _REPORTED == 0:
                 report(f"phase {index}: {step} of {_WARM_UP + _MEASURED} steps measured")
             trainee.step(step, StepPosition(index, phase, step, step * phase.batch))
         synchronise(runtime.device)
-        seconds.append((clock() - began) / _MEASURED)
+        seconds.append((clock() - started) / _MEASURED)
     return seconds
 
 

@@ -59,8 +59,8 @@ def _fastest_run_s(act: Callable[[], object], device: torch.device) -> float:
     times = []
     for _ in range(1 + _REPEATS):
         synchronise(device)
-        began = time.perf_counter()
+        started = time.perf_counter()
         act()
         synchronise(device)
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - started)
     return min(times[1:])

@@ -97,12 +97,12 @@ def time_steps(step: Callable[[], dict[str, Tensor]], runtime: Runtime, warm_up:
     if on_gpu:
         torch.cuda.reset_peak_memory_stats(runtime.device)
     with read_sensors(nvml_sensor(runtime.device)) as recorded:
-        began = time.perf_counter()
+        started = time.perf_counter()
         for _ in range(steps):
             figures = step()
             losses.append(figures["loss"] if "loss" in figures else next(iter(figures.values())))
         synchronise(runtime.device)
-        step_s = (time.perf_counter() - began) / steps
+        step_s = (time.perf_counter() - started) / steps
     peak = torch.cuda.max_memory_allocated(runtime.device) if on_gpu else None
     stacked = torch.stack(losses).float()
     runtime.average_over_processes([stacked])

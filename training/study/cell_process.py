@@ -25,7 +25,7 @@ def main() -> None:
     On SIGTERM, which ends a cell at its time limit, the stack of each thread is printed first.
     """
     faulthandler.register(signal.SIGTERM, all_threads=True, chain=True)
-    request, began = read_request(Path(sys.argv[1])), time.monotonic()
+    request, started = read_request(Path(sys.argv[1])), time.monotonic()
     result = Path(request.result)
 
     def keep(row: Row) -> None:
@@ -35,7 +35,7 @@ def main() -> None:
         partial.replace(result)
 
     def notify(line: str) -> None:
-        print(f"{request.cell.name}, {time.monotonic() - began:.1f} s: {line}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"{request.cell.name}, {time.monotonic() - started:.1f} s: {line}", file=sys.stderr, flush=True)  # noqa: T201
 
     try:
         measure_cell(request, keep, notify)

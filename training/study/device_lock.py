@@ -16,7 +16,8 @@ _REPORT_INTERVAL_S = 10.0
 class DeviceLock:
     """A readers-writer lock in a file, whose text names the exclusive holder. Without a file nothing is locked.
 
-    The lock is released when its process ends, even if it is killed. A stopped process keeps it; processes that wait report its name.
+    The lock is released when its process ends, even if it is killed. A stopped process keeps it; waiting processes
+    report its name.
     """
 
     def __init__(self, path: Path | None, name: str = "", notify: Callable[[str], None] = lambda _line: None) -> None:
@@ -54,10 +55,10 @@ class DeviceLock:
 
     def _wait_for_lock(self, file: IO[str], kind: int) -> None:
         """Poll for the lock, and report every ten seconds which cell has it."""
-        began = time.monotonic()
+        started = time.monotonic()
         reported = -_REPORT_INTERVAL_S
         while not _lock(file, kind):
-            waited = time.monotonic() - began
+            waited = time.monotonic() - started
             if waited - reported >= _REPORT_INTERVAL_S and self._path is not None:
                 reported, holder = waited, self._path.read_text("utf-8")
                 self._notify(f"has waited {waited:.0f} s for the device, in use by {holder or 'studies that compile'}")

@@ -13,11 +13,11 @@ from pathlib import Path
 from training.config import load_config
 from training.errors import CheckpointMismatch, ConfigInvalid
 from training.study.cells import BEST_ON_TWO, Cell, Machine, best_on_two, examine_machine, parse_cell, reason_not_run
+from training.study.device_lock import DeviceLock
 from training.study.measuring import CellRequest, Row
 from training.study.process_group import run_in_group
 from training.study.report import write_report
 from training.study.sources import Study
-from training.study.device_lock import DeviceLock
 
 
 @dataclass(frozen=True)

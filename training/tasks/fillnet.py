@@ -248,7 +248,7 @@ class FillTrainee(Trainee[FillPhase]):
             "updates": self._updates.state(),
             "average": self._average.state(),
             "balancer": self._balancer.state(),
-            "told": self._accuracy,  # this name, for runs that earlier versions began
+            "accuracy": self._accuracy,
             "preview": self._preview.state(),
         }
         return known | {judge_section(name): judge.state() for name, judge in self.judges.items()}
@@ -261,7 +261,8 @@ class FillTrainee(Trainee[FillPhase]):
             judge.load(state[judge_section(name)])
         self._balancer.load(state["balancer"])
         self._preview.load(state["preview"])
-        self._accuracy = state["told"].to(self._accuracy)
+        name = "accuracy" if "accuracy" in state else "told"  # "told" in checkpoints of earlier versions
+        self._accuracy = state[name].to(self._accuracy)
 
     def generator_state(self) -> State:
         return checkpoint_state(self._average.net)

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from benchmarks.harness.raw_http import Client, Reply
-from benchmarks.versions.lone_requests import engine_s, turn
+from benchmarks.versions.lone_requests import engine_s, send_block
 
 
 class Answering:
@@ -19,8 +19,8 @@ class Answering:
         return Reply(200, {"server-timing": "decode;dur=1.000, infer;dur=0.500"}, b"")
 
 
-async def test_each_request_of_a_turn_is_counted_without_its_engine() -> None:
-    taken = await turn(cast("Client", Answering()), b"", 3)
+async def test_each_request_of_a_block_is_counted_without_its_engine() -> None:
+    taken = await send_block(cast("Client", Answering()), b"", 3)
     assert len(taken) == 3
     assert min(taken) >= -0.0005, "seconds, and not milliseconds"
 

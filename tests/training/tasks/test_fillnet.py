@@ -259,7 +259,7 @@ def test_processes_agree_on_the_accuracy_of_their_judge_of_small_patches(tmp_pat
         made.begin_phase(config.phase[0])
         for number in range(3):
             made.step(number, position(config, number))
-            found.append(float(made.state()["told"]))
+            found.append(float(made.state()["accuracy"]))
         return found
 
     with ThreadPoolExecutor(2) as pool:
@@ -281,6 +281,14 @@ def test_a_state_brings_back_the_net_and_all_judges(tmp_path: Path, fill_config:
         assert ours.step(number, position(fill_config(), number)) == theirs.step(
             number, position(fill_config(), number)
         )
+
+
+def test_a_state_of_an_earlier_version_gives_the_accuracy_as_told(fill_config: Config) -> None:
+    state = trainee(fill_config()).state()
+    state["told"] = state.pop("accuracy") + 0.25
+    continued = trainee(fill_config())
+    continued.load(state)
+    assert float(continued.state()["accuracy"]) == 0.75
 
 
 def test_a_generator_instead_of_the_judge_is_refused(tmp_path: Path, fill_config: Config) -> None:

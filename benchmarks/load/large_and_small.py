@@ -1,6 +1,6 @@
 """Measures a small client beside large ones: the latency of small pictures by stage, and the large ones' loss of rate.
 
-    .venv/bin/python -m benchmarks.load.large_beside_small [--large 0 8 25 100] [--addresses 1] [--kind image]
+    .venv/bin/python -m benchmarks.load.large_and_small [--large 0 8 25 100] [--addresses 1] [--kind image]
         [--workers 0] [--seconds 60] [--rounds 3] [--pause 1] [--json FILE]
 
 The server runs `models/photos`, saving off. A large picture is a flat PNG of 7070² pixels, 16 bits with alpha, 0.4 MB;
@@ -141,7 +141,7 @@ def _scaled(photo: bytes) -> bytes:
     return scaled.getvalue()
 
 
-async def send_small(client: Client, plan: Plan, seen: Observations) -> None:
+async def send_small(client: Client, plan: Plan, observations: Observations) -> None:
     """Send small requests one after another until cancelled."""
     request = encode("/v1/inpaint", *small_body())
     while True:
@@ -149,26 +149,26 @@ async def send_small(client: Client, plan: Plan, seen: Observations) -> None:
         try:
             reply = await client.send(request)
         except asyncio.CancelledError:
-            seen.small_unanswered_s = time.perf_counter() - sent
+            observations.small_unanswered_s = time.perf_counter() - sent
             raise
-        seen.small(time.perf_counter() - sent, reply)
+        observations.small(time.perf_counter() - sent, reply)
         await asyncio.sleep(plan.pause_s)
 
 
-async def send_large(client: Client, plan: Plan, seen: Observations, since: float) -> None:
+async def send_large(client: Client, plan: Plan, observations: Observations, since: float) -> None:
     """Send large requests one after another until cancelled; waits as Retry-After says."""
     request = encode("/v1/inpaint", *large_body(plan.kind, plan.side))
     while True:
         sent = time.perf_counter()
         reply = await client.send(request)
-        seen.large(time.perf_counter() - sent, reply, since)
+        observations.large(time.perf_counter() - sent, reply, since)
         if reply.status != 200:
             await asyncio.sleep(float(reply.headers.get("retry-after", "1")))
 
 
 async def measure(plan: Plan) -> Observations:
     """Run a server with its clients; returns their observations."""
-    seen = Observations()
+    observations = Observations()
     with (
         tempfile.TemporaryDirectory() as folder,
         retouch(Path(folder), save=False, log_level="warning", workers=plan.workers) as server,
@@ -182,16 +182,16 @@ async def measure(plan: Plan) -> Observations:
         tasks = []
         for number in range(plan.large):
             clients.append(Client("127.0.0.1", server.port, f"{LARGE_NETWORK}.{1 + number % plan.addresses}"))
-            tasks.append(asyncio.create_task(send_large(clients[-1], plan, seen, since)))
+            tasks.append(asyncio.create_task(send_large(clients[-1], plan, observations, since)))
         if plan.small:
             await asyncio.sleep(FIRST_S if plan.large else 0.0)
-            tasks.append(asyncio.create_task(send_small(clients[0], plan, seen)))
+            tasks.append(asyncio.create_task(send_small(clients[0], plan, observations)))
         await asyncio.sleep(plan.seconds)
         for task in tasks:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-    return seen
+    return observations
 
 
 async def measure_all(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -200,38 +200,38 @@ async def measure_all(options: argparse.Namespace) -> list[dict[str, Any]]:
     for large in options.large:
         addresses = min(options.addresses, max(1, large))
         plan = Plan(large, addresses, options.kind, options.workers, options.side, options.seconds, options.pause)
-        beside, alone = [], []
+        mixed, alone = [], []
         for _ in range(options.rounds):
-            beside.append(await measure(plan))
-            if large and not options.beside_only:
+            mixed.append(await measure(plan))
+            if large and not options.mixed_only:
                 alone.append(await measure(Plan(**{**asdict(plan), "small": False})))
-        rows.append(summary(plan, beside, alone))
+        rows.append(summary(plan, mixed, alone))
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     return rows
 
 
-def summary(plan: Plan, beside: list[Observations], alone: list[Observations]) -> dict[str, Any]:
+def summary(plan: Plan, mixed: list[Observations], alone: list[Observations]) -> dict[str, Any]:
     """Compute the figures of a row."""
-    answered = sum(len(seen.small_s) for seen in beside)
-    waits_s = sorted(took for seen in beside for took in (*seen.small_s, seen.small_unanswered_s) if took)
+    answered = sum(len(one.small_s) for one in mixed)
+    waits_s = sorted(took for one in mixed for took in (*one.small_s, one.small_unanswered_s) if took)
     stages: dict[str, list[float]] = defaultdict(list)
-    for seen in beside:
-        for name, took in seen.stages_s.items():
+    for one in mixed:
+        for name, took in one.stages_s.items():
             stages[name] += took
     return {
         "large": plan.large,
         "addresses": plan.addresses,
         "small_answered": answered,
-        "small_refused": _summed(seen.small_refused for seen in beside),
+        "small_refused": _summed(one.small_refused for one in mixed),
         "small_s": {f"p{q}": _quantile(waits_s, q) for q in (50, 90, 99)},
         "small_mean_ms": {name: round(statistics.mean(took) * 1e3, 1) for name, took in stages.items()},
-        "large_done": sum(seen.large_done for seen in beside),
-        "large_per_s": _mean([seen.large_per_s for seen in beside]),
-        "large_refused": _summed(seen.large_refused for seen in beside),
-        "large_s_p50": _quantile(sorted(took for seen in beside for took in seen.large_s), 50),
-        "large_alone_done": sum(seen.large_done for seen in alone),
-        "large_alone_per_s": _mean([seen.large_per_s for seen in alone]),
-        "large_alone_refused": _summed(seen.large_refused for seen in alone),
+        "large_done": sum(one.large_done for one in mixed),
+        "large_per_s": _mean([one.large_per_s for one in mixed]),
+        "large_refused": _summed(one.large_refused for one in mixed),
+        "large_s_p50": _quantile(sorted(took for one in mixed for took in one.large_s), 50),
+        "large_alone_done": sum(one.large_done for one in alone),
+        "large_alone_per_s": _mean([one.large_per_s for one in alone]),
+        "large_alone_refused": _summed(one.large_refused for one in alone),
     }
 
 
@@ -285,7 +285,7 @@ def main() -> None:
         "--pause", type=float, default=1.0, help="seconds that the small client waits between two requests"
     )
     parser.add_argument(
-        "--beside-only", action="store_true", help="do not measure the large clients without the small one"
+        "--mixed-only", action="store_true", help="do not measure the large clients without the small one"
     )
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
