@@ -1,4 +1,4 @@
-"""The options of a training run, read from a TOML file; unknown names are refused (docs/training.md)."""
+"""The options of a training run, read from a TOML file; unknown names are refused (docs/training_options.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains FillNet on a GPU host that allows only commands of under ten minutes; the run continues between the commands.
-# docs/training.md has the order of these commands:
+# docs/training_hosts.md has the order of these commands:
 #   fill_host.sh stage          install the copied wheels, features and validation pictures
 #   fill_host.sh receive        add copied shards of photographs, also while the run is in progress
 #   fill_host.sh warm           compile missing code in the background, so that the run uses compiled code from its start

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains on a GPU host that allows only commands of under ten minutes; docs/training.md has the order of these commands:
+# Trains on a GPU host that allows only commands of under ten minutes; docs/training_hosts.md has the order of these commands:
 #   gpu_host.sh stage                      install the copied wheels, photo shards, features and pictures
 #   gpu_host.sh fit NAME TOTAL_S STOP_S    plan training/configs/NAME.toml for TOTAL_S seconds of steps (once; a config with
 #                                          `seconds` gets TOTAL_S without a plan), then train for STOP_S seconds, or continue

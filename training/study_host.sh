@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the studies of all six generators on a GPU host that allows only commands of under ten minutes; docs/training.md has
+# Runs the studies of all six generators on a GPU host that allows only commands of under ten minutes; docs/training_internals.md has
 # the order of these commands:
 #   gpu_host.sh stage            first: install wheels, pictures, features
 #   study_host.sh warm           fill the compiler's caches in the background, beside other work; returns at once

@@ -126,7 +126,7 @@ SECTIONS = (
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
 def test_every_option_is_described_and_documented(section: type[BaseModel]) -> None:
-    text = (ROOT / "docs" / "training.md").read_text("utf-8")
+    text = (ROOT / "docs" / "training_options.md").read_text("utf-8")
     for name, field in section.model_fields.items():
         if field.annotation is not None and name not in (
             "data",
