@@ -90,26 +90,19 @@ class Level:
     def search_from_scratch(self, kernel: Kernel) -> None:
         """Find matches in the whole picture, without coherence, because the neighbours' matches are random at first."""
         anywhere = max(self.height, self.width)
-        step = Step(
-            self.parameters.guide_weight,
-            0,
-            0,
-            anywhere,
-            fresh=True,
-            first=True,
-            backward=False,
-            seed=self.parameters.seed,
-        )
-        self._search(kernel, step, self.parameters.first_sweeps)
+        chosen = self.parameters
+        crowding = chosen.crowding, chosen.crowding_flat
+        step = Step(chosen.guide_weight, 0, 0, *crowding, anywhere, fresh=True, seed=chosen.seed)
+        self._search(kernel, step, chosen.first_sweeps)
 
     def improve(self, kernel: Kernel, number: int) -> None:
         """Run round `number` (from 0): improve the matches, then fill the hole from them."""
         chosen = self.parameters
         seed = chosen.seed + 1 + number
-        coherence = chosen.coherence, chosen.coherence_flat
-        step = Step(chosen.guide_weight, *coherence, chosen.reach, fresh=False, seed=seed)
+        penalties = chosen.coherence, chosen.coherence_flat, chosen.crowding, chosen.crowding_flat
+        step = Step(chosen.guide_weight, *penalties, chosen.reach, fresh=False, seed=seed)
         self._search(kernel, step, chosen.sweeps)
-        self._vote(kernel)
+        self.vote(kernel)
 
     def _search(self, kernel: Kernel, step: Step, sweeps: int) -> None:
         """Sweep from the top and from the bottom in turn; the parts of a sweep do not depend on the threads."""
@@ -122,7 +115,7 @@ class Level:
                 [partial(kernel.sweep, self.view, now, part, before, self.matches, self.distances) for part in parts]
             )
 
-    def _vote(self, kernel: Kernel) -> None:
+    def vote(self, kernel: Kernel) -> None:
         """Set each pixel to the mean of the matched patches over it; close matches in trusted places weigh most."""
         typical = np.percentile(self.distances, 75) + 1e-6
         weights = self.view.trust[self.view.targets] * np.exp(-self.distances / typical) + 1e-6

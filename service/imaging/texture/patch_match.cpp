@@ -28,7 +28,7 @@ struct View {  // as View in patch_match.py; planes are height*width*3 floats, a
 };
 
 struct Step {  // as Step in patch_match.py
-    float guide_weight, coherence, coherence_flat;
+    float guide_weight, coherence, coherence_flat, crowding, crowding_flat;
     int32_t reach, fresh, first, backward;
     uint32_t seed;
 };
@@ -66,6 +66,34 @@ struct Patch {  // a target
     float scale;
 };
 
+struct Penalty {  // on a distance: for incoherence, and for being matched more often than others
+    float factor, flat;
+};
+
+class Crowd {  // how often the known patches are matched, in blocks of 4 by 4 of their centres
+    static constexpr float MOST = 4;  // excess from which a block is as crowded as it can be
+    const int32_t width, across;
+    const float usual;  // a block's number of matches if every known patch is matched equally often, and at least once
+    std::vector<int32_t> counts;
+
+  public:
+    Crowd(const View &view, const int32_t *matches)
+        : width(view.width), across((view.width + 3) / 4),
+          usual(16 * std::max(1.f, float(view.target_count) / std::max(1, view.source_count))),
+          counts(size_t(across) * ((view.height + 3) / 4)) {
+        for (int which = 0; which < view.target_count; which++)
+            if (matches[which] >= 0) counts[block(matches[which])]++;
+    }
+    int block(int source) const { return source / width / 4 * across + source % width / 4; }
+    float excess(int at, int own) const {  // own: that of the match to be replaced, which does not count
+        return std::min(std::max((counts[at] - (at == own)) / usual - 1, 0.f), +MOST);
+    }
+    void move(int from, int to) {  // from: -1 if it was not matched
+        if (from >= 0) counts[from]--;
+        counts[to]++;
+    }
+};
+
 class Search {
     const View &view;
     const Step &step;
@@ -75,8 +103,10 @@ class Search {
     float *distances;
     Random random;
     Patch patch;
+    Crowd crowd;  // of this part's matches as they are, and the others' before this sweep
+    int own;                            // the block of the target's match before this sweep, -1: none
     int wanted[4], wanted_count, best;  // sources that continue the matches of the neighbours
-    float distance, score;              // of the best, without and with the penalty for incoherence
+    float distance, score;              // of the best, without and with the penalties
 
     void read(int target) {
         float sum = 0;
@@ -114,12 +144,17 @@ class Search {
         return count * 0.25f;
     }
 
+    Penalty penalty(int source) const {
+        const float differing = disagreement(source), excess = crowd.excess(crowd.block(source), own);
+        return {1 + step.coherence * differing + step.crowding * excess,
+                step.coherence_flat * differing + step.crowding_flat * excess};
+    }
+
     void attempt(int source) {
         if (source == best) return;
-        const float differing = disagreement(source);
-        const float factor = 1 + step.coherence * differing, flat = step.coherence_flat * differing;
-        const float found = measure(source, (score - flat) / factor);
-        if (found * factor + flat < score) best = source, distance = found, score = found * factor + flat;
+        const Penalty more = penalty(source);
+        const float found = measure(source, (score - more.flat) / more.factor), sum = found * more.factor + more.flat;
+        if (sum < score) best = source, distance = found, score = sum;
     }
 
     int match_at(int place) const {  // -1 if no target is there, or it has none
@@ -158,20 +193,23 @@ class Search {
         const int target = view.targets[which];
         read(target);
         best = matches[which];
+        own = best < 0 ? -1 : crowd.block(best);
         if (step.first && (step.fresh || best < 0)) best = view.sources[random.below(view.source_count)];
         distance = measure(best, 1e30f);
         ask_neighbours(target);
-        const float differing = disagreement(best);
-        score = distance * (1 + step.coherence * differing) + step.coherence_flat * differing;
+        const Penalty more = penalty(best);
+        score = distance * more.factor + more.flat;
         continue_neighbour(target - direction, direction);
         continue_neighbour(target - direction * view.width, direction * view.width);
         look_around();
+        crowd.move(own, crowd.block(best));
         matches[which] = best, distances[which] = distance;
     }
 
   public:
     Search(const View &v, const Step &s, Part p, const int32_t *b, int32_t *m, float *d)
-        : view(v), step(s), part(p), before(b), matches(m), distances(d), random(s.seed + uint32_t(p.begin)) {}
+        : view(v), step(s), part(p), before(b), matches(m), distances(d), random(s.seed + uint32_t(p.begin)),
+          crowd(v, b) {}
 
     void run() {
         if (step.backward)
@@ -218,4 +256,4 @@ extern "C" void vote(const View *view, const Part *rows, const int32_t *matches,
                 view->now[(start + pixel) * PLANES + plane] = sums[pixel * PLANES + plane] / totals[pixel];
 }
 
-extern "C" uint32_t built_from() { return 0xc80a23c4; }  // CRC-32 of the other lines; compiled.py asks for it
+extern "C" uint32_t built_from() { return 0x0b901224; }  // CRC-32 of the other lines; compiled.py asks for it

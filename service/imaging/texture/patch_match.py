@@ -13,7 +13,7 @@ from service.lifecycle.compiled import address, load_library
 
 _EXTENSION = f"{__package__}._patch_match"
 """Name of the extension module in pyproject.toml."""
-_SOURCE = 0xC80A23C4
+_SOURCE = 0x0B901224
 """Digest of patch_match.cpp, by which a library of another version is rejected."""
 PADDING = 16
 """Values after the end of an array that the C++ may read and write, because it takes several at a time."""
@@ -29,6 +29,8 @@ class Step(NamedTuple):
     guide_weight: float
     coherence: float
     coherence_flat: float
+    crowding: float
+    crowding_flat: float
     reach: int
     fresh: bool
     """Whether the search starts from random matches, with two random sources tried for each target."""
@@ -130,7 +132,10 @@ class _View(ctypes.Structure):
 
 class _Step(ctypes.Structure):
     _fields_ = [
-        *((name, ctypes.c_float) for name in ("guide_weight", "coherence", "coherence_flat")),
+        *(
+            (name, ctypes.c_float)
+            for name in ("guide_weight", "coherence", "coherence_flat", "crowding", "crowding_flat")
+        ),
         *((name, ctypes.c_int32) for name in ("reach", "fresh", "first", "backward")),
         ("seed", ctypes.c_uint32),
     ]

@@ -51,9 +51,12 @@ def add_texture(
     half = Level(*halved, parameters, 2, run_steps)
     if half.has_sources and len(half.view.targets):
         half.search_from_scratch(kernel)
+        for number in range(parameters.half_rounds):
+            half.improve(kernel, number)
         level.upsample_matches(half, np.random.default_rng(parameters.seed))
     else:
         level.search_from_scratch(kernel)
+    level.vote(kernel)  # so the search at full size never sees the ripple that nets draw
     for number in range(parameters.rounds):
         level.improve(kernel, number)
     drawn = np.rint(level.picture().clip(0, 1) * 255)

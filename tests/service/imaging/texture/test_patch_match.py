@@ -14,7 +14,7 @@ def test_without_the_extension_there_is_no_kernel(monkeypatch: pytest.MonkeyPatc
     assert installed_kernel() is None
 
 
-STEP = Step(1, 0, 0, 48, fresh=False, first=True, backward=False, seed=0)
+STEP = Step(1, 0, 0, 0, 0, 48, fresh=False, first=True, backward=False, seed=0)
 
 
 def view_of(picture: np.ndarray, valid: np.ndarray, targets: np.ndarray) -> View:
@@ -67,6 +67,19 @@ def test_a_part_of_a_sweep_writes_to_its_targets_and_sees_the_others_as_they_wer
     assert (alone[200:] == beside[200:]).all()
     assert (alone[200:] == view.targets[200:] - 24).mean() > 0.9  # each continues the match of the target above it
     assert ((alone[:200] == 7) & (beside[:200] == 5)).all()
+
+
+def test_patches_that_are_matched_often_are_left_for_others_that_fit_as_well(kernel: CompiledKernel) -> None:
+    grey = halves()._replace(now=np.full_like(halves().now, 0.5), source=np.full_like(halves().source, 0.5))
+
+    def most_often(**penalties: float) -> int:
+        matches = np.full(400, grey.sources[210], np.int32)
+        step = STEP._replace(**penalties)
+        kernel.sweep(grey, step, Part(0, 400), matches.copy(), matches, np.zeros(400, np.float32))
+        return int(np.bincount(matches).max())
+
+    assert most_often() == 400
+    assert most_often(crowding_flat=0.001) < 40
 
 
 def test_the_vote_of_parts_is_that_of_the_whole_to_the_bit(kernel: CompiledKernel) -> None:

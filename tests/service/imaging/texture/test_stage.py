@@ -67,6 +67,24 @@ def test_texture_comes_from_nearby_if_distant_patches_look_the_same(kernel: Comp
     assert redness(0) > 0.4
 
 
+def test_a_deep_hole_is_not_filled_with_the_nearest_rows_again_and_again(kernel: CompiledKernel) -> None:
+    """The texture has a period of 16 rows, each period redder, so that the red shows which one a pixel came from."""
+    noise = np.tile(np.random.default_rng(0).integers(90, 130, (16, 96), np.uint8), (8, 1))
+    truth = np.repeat(noise[..., None], 3, 2)
+    truth[..., 0] += np.arange(128, dtype=np.uint8)[:, None] // 16
+    hole = np.zeros(noise.shape, np.bool_)
+    hole[64:] = True
+    flat = np.where(hole[..., None], truth[48:64].mean((0, 1)).astype(np.uint8), truth)
+
+    def nearest(**penalties: float) -> float:
+        found = add_texture(flat, hole, kernel, Parameters(low_share=0, **penalties))
+        assert found is not None
+        return float((found[hole][:, 0].astype(int) - found[hole][:, 1] == 3).mean())
+
+    assert nearest(crowding=0, crowding_flat=0) > 0.95
+    assert nearest() < 0.9
+
+
 SIZES = [(64, 64), (65, 64), (63, 61), (31, 97)]
 HOLES = {
     "one pixel": (slice(9, 10), slice(9, 10)),
