@@ -139,7 +139,7 @@ class Pipeline:
         """
         if not (reference := order.options.model or self.settings.default_models[order.task]):
             missing = f"this server has no --{order.task}-model"
-            raise InvalidOption(missing, code="model_required", advice="name a `model`")
+            raise InvalidOption(missing, code="model_required", advice="name a `model`", field="model")
         return reference
 
     async def _lease_model(self, leased: ExitStack, reference: str, order: Order, call: Call) -> BackendModel:
@@ -149,14 +149,15 @@ class Pipeline:
         try:  # an older version is loaded on its first lease, which blocks
             served = await asyncio.to_thread(leased.enter_context, lease) if version else leased.enter_context(lease)
         except ModelNotFound as error:
-            raise NotFound(without_folders(str(error)), code="model_not_found") from error
+            raise NotFound(without_folders(str(error)), code="model_not_found", field="model") from error
         except (ModelError, EngineError) as error:
             why = without_folders(str(error))
-            raise NotReady(f"model {reference} cannot be loaded: {why}", code="model_refused") from error
+            raise NotReady(f"model {reference} cannot be loaded: {why}", code="model_refused", field="model") from error
         call.on_model(served.manifest.key)
         _check_model_suits_order(served.manifest, order, reference)
         if order.wants_texture and self.texture is None:
-            raise InvalidOption(f"this server cannot copy texture: {HOW_TO_INSTALL}", code="texture_not_installed")
+            missing = f"this server cannot copy texture: {HOW_TO_INSTALL}"
+            raise InvalidOption(missing, code="texture_not_installed", field="texture")
         return served
 
     def _hold_memory(self, weight: DecodingCost, call: Call, timings: Timings) -> AbstractAsyncContextManager[None]:
@@ -291,10 +292,13 @@ def _check_model_suits_order(manifest: Manifest, order: Order, reference: str) -
         InvalidOption: the model does not support the order; the message says why.
     """
     if manifest.task != order.task:
-        raise InvalidOption(f"model {reference} is for {manifest.task}, not {order.task}", code="wrong_task")
+        wrong = f"model {reference} is for {manifest.task}, not {order.task}"
+        raise InvalidOption(wrong, code="wrong_task", field="model")
     if reason := why_not_servable(manifest):
-        raise InvalidOption(reason, code="not_a_picture")
+        raise InvalidOption(reason, code="not_a_picture", field="model")
     if order.options.pictures > 1 and not manifest.has_latent:
         raise InvalidOption(
-            f"{manifest.key} draws nothing: all samples would be the same; ask for one", code="not_diverse"
+            f"{manifest.key} draws nothing: all samples would be the same; ask for one",
+            code="not_diverse",
+            field="count" if order.task == "generate" else "samples",
         )

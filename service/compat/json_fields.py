@@ -59,7 +59,7 @@ class JsonFields(Mapping[str, msgspec.Raw]):
             InvalidOption: the field cannot be converted to `kind`, or is longer than `MAX_TEXT_BYTES`.
         """
         if name in self._raws and (nbytes := len(memoryview(self._raws[name]))) > MAX_TEXT_BYTES:
-            raise InvalidOption(f"`{name[:80]}` has {nbytes:,} bytes; send at most {MAX_TEXT_BYTES:,}")
+            raise InvalidOption(f"`{name[:80]}` has {nbytes:,} bytes; send at most {MAX_TEXT_BYTES:,}", field=name)
         return self._converted(name, kind, default)
 
     def nested(self, name: str) -> JsonFields:
@@ -86,18 +86,18 @@ class JsonFields(Mapping[str, msgspec.Raw]):
             InvalidRequest: the field is missing, empty or not base64; or it is a URL, which is never fetched.
         """
         if name not in self._raws:
-            raise InvalidRequest(f"`{name}` is missing; send the file in base64", code="missing_part")
+            raise InvalidRequest(f"`{name}` is missing; send the file in base64", code="missing_part", field=name)
         return self.file(self._raws[name], name)
 
     def file(self, raw: msgspec.Raw, name: str) -> bytes:
         """Return the file in a raw JSON value as `picture` does; `name` is the field's, for messages."""
         text = memoryview(raw)
         if bytes(text[:1]) != b'"':
-            raise InvalidRequest(f"`{name}` is not a string; send the file in base64")
+            raise InvalidRequest(f"`{name}` is not a string; send the file in base64", field=name)
         text = _unescaped(raw, name) if any(b"\\" in block for block in _blocks(text)) else text[1:-1]
         data = _decoded(text[_start_of(bytes(text[:_DATA_URL_BYTES]), name) :], name)
         if not data:
-            raise InvalidRequest(f"`{name}` is empty", code="empty_part")
+            raise InvalidRequest(f"`{name}` is empty", code="empty_part", field=name)
         return data
 
     def _converted(self, name: str, kind: type[T], default: T) -> T:
@@ -160,7 +160,7 @@ def _converted(raw: msgspec.Raw, kind: type[T], name: str) -> T:
     try:
         return msgspec.json.decode(raw, type=kind, strict=False)
     except (ValueError, RecursionError) as error:
-        raise InvalidOption(f"`{name[:80]}`: {str(error)[:200]}") from error
+        raise InvalidOption(f"`{name[:80]}`: {str(error)[:200]}", field=name) from error
 
 
 def _unescaped(raw: msgspec.Raw, name: str) -> memoryview:
@@ -186,10 +186,10 @@ def _start_of(beginning: bytes, name: str) -> int:
     if beginning[:5].lower() == b"data:":
         head, comma, _ = beginning.partition(b",")
         if not comma or not head.lower().endswith(b";base64"):
-            raise InvalidRequest(f"`{name}` is a data URL without base64; send data:image/png;base64,…")
+            raise InvalidRequest(f"`{name}` is a data URL without base64; send data:image/png;base64,…", field=name)
         return len(head) + 1
     if b"://" in beginning:
-        raise InvalidRequest(f"`{name}` is a URL; this server fetches none: send the file itself in base64")
+        raise InvalidRequest(f"`{name}` is a URL; this server fetches none: send the file itself in base64", field=name)
     return 0
 
 
@@ -198,7 +198,7 @@ def _decoded(text: memoryview, name: str) -> bytes:
         data = binascii.a2b_base64(text)
     except binascii.Error as error:
         _check_characters(text, name)
-        raise InvalidRequest(f"`{name}` is not base64: {error}") from error
+        raise InvalidRequest(f"`{name}` is not base64: {error}", field=name) from error
     if len(text) != -(-len(data) // 3) * 4:  # the decoder skipped something: line breaks are allowed
         _check_characters(text, name)
     return data
@@ -222,4 +222,4 @@ def _blocks(text: memoryview) -> Iterator[bytes]:
 def _not_base64(name: str, strange: bytes) -> InvalidRequest:
     """Return the error for a text with strange characters, in UTF-8, of which the first is named."""
     first = strange.decode(errors="replace")[0]
-    return InvalidRequest(f"`{name}` is not base64: it has {first!r}; send A-Z, a-z, 0-9, + and /")
+    return InvalidRequest(f"`{name}` is not base64: it has {first!r}; send A-Z, a-z, 0-9, + and /", field=name)

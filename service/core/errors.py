@@ -42,8 +42,8 @@ class ServiceError(RetouchError):
 
     `code` is stable, for programs; the message is for people and says what to do. What it says after the semicolon may
     be `advice` that names fields and headers of this server's own API: other APIs give their own (`with_advice`).
-    `field` is the field or file part that an error is about, if it is about one; the message begins with it, and other
-    APIs give its name in their requests (`with_field`).
+    `field` is the field or file part that an error is about, if it is about one; other APIs give its name in their
+    requests (`with_field`).
     """
 
     status: ClassVar[int] = 500
@@ -54,22 +54,35 @@ class ServiceError(RetouchError):
     """Other codes that this class is raised with; the OpenAPI document enumerates them."""
 
     def __init__(
-        self, message: str, *, code: str | None = None, retry_after_s: float | None = None, advice: str = ""
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        retry_after_s: float | None = None,
+        advice: str = "",
+        field: str = "",
     ) -> None:
         super().__init__(message)
         self.code = code or self.default_code
         self.retry_after_s = retry_after_s
         self.advice = advice
-        self.field = ""
+        self.field = field
+        self.begins_with_field = False
 
     def __str__(self) -> str:
-        about = f"`{self.field}`: " if self.field else ""
+        about = f"`{self.field}`: " if self.begins_with_field else ""
         return "; ".join(filter(None, (f"{about}{super().__str__()}", self.advice)))
 
     def with_field(self, field: str) -> ServiceError:
-        """Return the same error about the field of that name."""
+        """Return the same error about the field of that name; its message is the same unless it begins with it."""
         changed = copy(self)
         changed.field = field
+        return changed
+
+    def beginning_with(self, field: str) -> ServiceError:
+        """Return the same error about a field, whose name its message then begins with."""
+        changed = self.with_field(field)
+        changed.begins_with_field = True
         return changed
 
     def with_advice(self, advice: str) -> ServiceError:
@@ -263,7 +276,7 @@ def about_file(part: str, work: Callable[[], T]) -> T:
     try:
         return work()
     except (InvalidImage, UnsupportedType, TooLarge) as error:
-        raise error.with_field(part) from error
+        raise error.beginning_with(part) from error
 
 
 def problem_kinds() -> tuple[type[ServiceError], ...]:

@@ -23,7 +23,7 @@ def fit_mask(mask: Bool2D, size: Size, mask_resize: Literal["nearest"] | None) -
         return mask
     if mask_resize is None:
         advice = "send equal sizes, or mask_resize=nearest"
-        raise SizesDiffer(f"the image is {size} and the mask {have}", advice=advice)
+        raise SizesDiffer(f"the image is {size} and the mask {have}", advice=advice, field="mask")
     scaled = cv2.resize(mask.view(np.uint8), (size.width, size.height), interpolation=cv2.INTER_NEAREST)
     return scaled.astype(np.bool_)
 
@@ -42,11 +42,13 @@ def measure_coverage(mask: Bool2D, mode: MaskMode, measure: Callable[[], Brightn
     filled = int(np.count_nonzero(mask))
     if filled == 0:
         reason, advice = _explain(mode, measure)
-        raise InvalidOption(f"the mask selects no pixel to fill{reason}", code="mask_empty", advice=advice)
+        raise InvalidOption(
+            f"the mask selects no pixel to fill{reason}", code="mask_empty", advice=advice, field="mask"
+        )
     if filled == mask.size:
         reason, advice = _explain(mode, measure)
         what = "the mask selects every pixel, which leaves nothing to fill from"
-        raise InvalidOption(f"{what}{reason}", code="mask_full", advice=advice)
+        raise InvalidOption(f"{what}{reason}", code="mask_full", advice=advice, field="mask")
     return filled / mask.size
 
 

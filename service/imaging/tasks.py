@@ -242,9 +242,11 @@ def _optional_file(data: bytes | None, part: str, what: str, manifest: Manifest)
     """
     accepted = manifest.input(part) is not None
     if data is not None and not accepted:
-        raise InvalidOption(f"{manifest.key} does not accept `{part}`; leave it out", code=f"{part}_not_taken")
+        raise InvalidOption(
+            f"{manifest.key} does not accept `{part}`; leave it out", code=f"{part}_not_taken", field=part
+        )
     if data is None and accepted:
-        raise InvalidRequest(f"`{part}` is missing: {manifest.key} needs {what}", code="missing_part")
+        raise InvalidRequest(f"`{part}` is missing: {manifest.key} needs {what}", code="missing_part", field=part)
     return data
 
 

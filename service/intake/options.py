@@ -28,17 +28,23 @@ def options_of(kind: type[OptionsT], values: Mapping[str, Any], names: Mapping[s
 
     Raises:
         NotFound: the value of `model` cannot be the name of a model here.
-        InvalidOption: a value is out of range; the message has the foreign name.
+        InvalidOption: a value is out of range; the message and `field` have the foreign name.
     """
     present = {name: value for name, value in values.items() if value is not None and value != ""}
     model = present.get("model")
     if model is not None and not _MODEL.fullmatch(str(model)):
-        raise NotFound(f"no model {str(model)[:80]!r}; GET /v1/models lists them", code="model_not_found")
+        raise NotFound(
+            f"no model {str(model)[:80]!r}; GET /v1/models lists them", code="model_not_found", field="model"
+        )
     try:
         return kind.model_validate(present)
     except ValidationError as error:
-        faults = [{**fault, "loc": _renamed(fault["loc"], names or {})} for fault in error.errors(include_url=False)]
-        raise InvalidOption(faults_message(faults, "field")) from error
+        faults, fields = list[Mapping[str, Any]](), set[str]()
+        for fault in error.errors(include_url=False):
+            place = _renamed(fault["loc"], names or {})
+            faults.append({**fault, "loc": place})
+            fields.add(str(place[0]) if place else "")
+        raise InvalidOption(faults_message(faults, "field"), field=fields.pop() if len(fields) == 1 else "") from error
 
 
 def _renamed(loc: tuple[int | str, ...], names: Mapping[str, str]) -> tuple[int | str, ...]:

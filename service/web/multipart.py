@@ -173,7 +173,8 @@ class PartsReader:
         part.size += len(data)
         if part.size > self._limits.field_bytes and not part.is_file:
             most = self._limits.field_bytes
-            raise InvalidRequest(f"the field {part.name[:80]!r} is over {most} bytes; a file needs a `filename`")
+            message = f"the field {part.name[:80]!r} is over {most} bytes; a file needs a `filename`"
+            raise InvalidRequest(message, field=part.name[:80])
         part.slices.append(data)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 from service.compat.json_fields import JsonFields
-from service.core.errors import about_file
+from service.core.errors import InvalidImage, TooLarge, UnsupportedType
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
 from service.imaging.files.header import read_header
@@ -31,15 +30,16 @@ class InpaintRequest:
 def parse_inpaint(fields: JsonFields, max_pixels: int) -> InpaintRequest:
     """Convert the JSON of POST /api/v1/inpaint; the response has the format of the upload.
 
+    An upload that cannot be read has no format: the pipeline refuses it, and counts the failure for its model.
+
     Raises:
         InvalidRequest: as `JsonFields.picture`.
-        UnsupportedType, TooLarge, InvalidImage: as `read_header`.
         InvalidOption: the seed is not a number, or out of range.
     """
     image, mask = fields.picture("image"), fields.picture("mask")
     seed = fields.value("sd_seed", int, _RANDOM)
     chosen = {
-        "format": about_file("image", partial(read_header, image, max_pixels=max_pixels)).format,
+        "format": _format_of(image, max_pixels),
         "quality": JPEG_QUALITY,
         "seed": None if seed == _RANDOM else seed,
     }
@@ -47,3 +47,10 @@ def parse_inpaint(fields: JsonFields, max_pixels: int) -> InpaintRequest:
     return InpaintRequest(
         Order("inpaint", {"image": image, "mask": mask}, options), seed, frozenset(fields) - _USED_FIELDS
     )
+
+
+def _format_of(file: bytes, max_pixels: int) -> str | None:
+    try:
+        return read_header(file, max_pixels=max_pixels).format
+    except (InvalidImage, TooLarge, UnsupportedType):
+        return None

@@ -95,13 +95,17 @@ def parse_generation(fields: JsonFields) -> ImagesRequest:
 
 def _only(files: Sequence[Part], name: str) -> bytes:
     if not files:
-        raise InvalidRequest(f"`{name}` is missing; send the file as multipart/form-data", code="missing_part")
+        raise InvalidRequest(
+            f"`{name}` is missing; send the file as multipart/form-data", code="missing_part", field=name
+        )
     if len(files) > 1:
-        raise InvalidRequest(f"{len(files)} files as `{name}`: this server edits one at a time", code="repeated_part")
+        several = f"{len(files)} files as `{name}`: this server edits one at a time"
+        raise InvalidRequest(several, code="repeated_part", field=name)
     if not files[0].is_file:
-        raise InvalidRequest(f"`{name}` is a text field; send the file itself, as URLs are never fetched")
+        text = f"`{name}` is a text field; send the file itself, as URLs are never fetched"
+        raise InvalidRequest(text, field=name)
     if not files[0].size:
-        raise InvalidRequest(f"`{name}` is empty", code="empty_part")
+        raise InvalidRequest(f"`{name}` is empty", code="empty_part", field=name)
     return files[0].data
 
 
@@ -109,9 +113,10 @@ def _texts(parts: Sequence[Part]) -> dict[str, str]:
     fields: dict[str, str] = {}
     for part in parts:
         if part.is_file:
-            raise InvalidRequest(f"unexpected file {part.name[:80]!r}; files are image and mask")
+            raise InvalidRequest(f"unexpected file {part.name[:80]!r}; files are image and mask", field=part.name[:80])
         if part.name in fields and not part.name.endswith("[]"):
-            raise InvalidRequest(f"the part {part.name[:80]!r} is sent twice; send it once", code="repeated_part")
+            twice = f"the part {part.name[:80]!r} is sent twice; send it once"
+            raise InvalidRequest(twice, code="repeated_part", field=part.name[:80])
         fields[part.name] = part.text
     return fields
 
@@ -120,13 +125,13 @@ def _options(kind: type[Any], fields: Mapping[str, str], names: Sequence[str], n
     """Return the options of class `kind`; `number` names its field for the number of pictures, OpenAI's `n`."""
     links = _wants_links(fields)
     if links and _is_stream(fields):
-        raise InvalidOption("response_format: a stream has pictures, not links; leave out stream or url")
+        raise _unusable_format("a stream has pictures, not links; leave out stream or url")
     file_format = fields.get("output_format", "")
     values: dict[str, Any] = {name: fields.get(name) for name in names if name != "n"}
     values |= {number: fields.get("n"), "format": file_format or "png", "quality": _quality(fields)}
     options = options_of(kind, values, {number: "n", "format": "output_format", "quality": "output_compression"})
     if links and options.save is False:
-        raise InvalidOption("response_format: a link leads to a stored result; leave out save=false")
+        raise _unusable_format("a link leads to a stored result; leave out save=false")
     return options.model_copy(update={"save": True}) if links else options
 
 
@@ -138,8 +143,12 @@ def _wants_links(fields: Mapping[str, str]) -> bool:
     """
     wanted = fields.get("response_format", "")
     if wanted not in ("", "b64_json", "url"):
-        raise InvalidOption("response_format: send b64_json or url")
+        raise _unusable_format("send b64_json or url")
     return wanted == "url"
+
+
+def _unusable_format(why: str) -> InvalidOption:
+    return InvalidOption(f"response_format: {why}", field="response_format")
 
 
 def _quality(fields: Mapping[str, str]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,10 +14,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from service.compat.json_fields import read_json
-from service.compat.openai.own_alpha import split_own_alpha
+from service.compat.openai.own_alpha import without_alpha
 from service.compat.openai.replies import error_body, images_events, images_json
 from service.compat.openai.requests import EDIT_LIMITS, ImagesRequest, parse_edit, parse_generation
-from service.core.errors import InvalidOption, about_file
+from service.core.errors import InvalidImage, InvalidOption, ServiceError, TooLarge, UnsupportedType
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
 from service.imaging.files.decode_cost import decoded_bytes
@@ -50,6 +52,7 @@ _TEXTS = {
 _WHITE = 'send extra_body={"mask_mode": "white"} for a mask whose white is filled'
 _ALPHA = f"what is transparent in it is filled; {_WHITE}"
 _OWN_ALPHA = "the image is its own mask: make transparent what is to be filled, and nothing else"
+_NO_MASK = "there is no `mask`, and the image has no alpha channel to use as one; send a mask"
 _NUMBERS = {
     "n": {
         "type": "integer",
@@ -96,6 +99,7 @@ async def _answer(request: Request, read: Callable[[HttpIntake], Awaitable[Image
             raise InvalidOption(
                 "response_format: this server makes no links, as it has no --public-url; ask for b64_json",
                 code="links_off",
+                field="response_format",
             )
         work = partial(_respond, intake, asked, event)
         return await intake.run_until_deadline(intake.once(asked.order, asked.varies_with, work))
@@ -114,10 +118,8 @@ async def _respond(intake: HttpIntake, asked: ImagesRequest, event: str) -> Resp
     order = await _with_own_alpha(intake, asked.order) if asked.own_alpha else asked.order
     try:
         reply = await intake.run(order)
-    except InvalidOption as error:
-        if error.code in ("mask_empty", "mask_full") and order.options_as(InpaintOptions).mask_mode == "alpha":
-            raise error.with_advice(_OWN_ALPHA if asked.own_alpha else _ALPHA) from error
-        raise
+    except ServiceError as error:
+        raise _explained(error, asked) from error
     headers = {**reply_headers(reply), **ignored_header(set(asked.ignored))}
     created = int(time.time())
     if asked.stream:
@@ -128,13 +130,30 @@ async def _respond(intake: HttpIntake, asked: ImagesRequest, event: str) -> Resp
     return JSONResponse(body, headers=headers)
 
 
+def _explained(error: ServiceError, asked: ImagesRequest) -> ServiceError:
+    """Return an error in the terms of this API, in which alpha is the mask and a picture can be its own."""
+    if asked.own_alpha and error.code == "no_alpha":
+        return InvalidOption(_NO_MASK, code="no_alpha", field="mask")
+    if error.code in ("mask_empty", "mask_full") and asked.order.options_as(InpaintOptions).mask_mode == "alpha":
+        error = error.with_advice(_OWN_ALPHA if asked.own_alpha else _ALPHA)
+    return error.with_field("image") if asked.own_alpha and error.field == "mask" else error
+
+
 async def _with_own_alpha(intake: HttpIntake, order: Order) -> Order:
+    """Return the order with an opaque picture, and with its file as the mask.
+
+    A picture that cannot be read, or has no alpha, stays as it is: the pipeline refuses it, and counts the failure for
+    its model.
+    """
     data, max_pixels = order.files["image"], intake.service.settings.max_pixels
-    header = about_file("image", partial(read_header, data, max_pixels=max_pixels))
-    intake.count_bytes(2 * decoded_bytes(header, len(data)))
-    split = partial(about_file, "image", partial(split_own_alpha, data, header, max_pixels))
-    image, mask = await intake.on_codec_thread(split, header.size.height * header.size.width)
-    return Order(order.task, {"image": image, "mask": mask}, order.options)
+    image = data
+    with suppress(InvalidImage, TooLarge, UnsupportedType):
+        header = read_header(data, max_pixels=max_pixels)
+        if header.alpha or header.transparent:
+            intake.count_bytes(2 * decoded_bytes(header, len(data)))
+            opaque = partial(without_alpha, data, header, max_pixels)
+            image = await intake.on_codec_thread(opaque, header.size.height * header.size.width)
+    return replace(order, files={"image": image, "mask": data})
 
 
 OPENAI = ForeignApi(
@@ -147,6 +166,7 @@ OPENAI = ForeignApi(
         "no_alpha": _WHITE,
         "format_too_small": "ask for output_format=png",
     },
+    {"samples": "n", "count": "n", "format": "output_format"},
     shared="/v1/models",
 )
 """The API as the application serves it; docs/compatible_apis.md says what differs from OpenAI's."""

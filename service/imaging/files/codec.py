@@ -85,6 +85,7 @@ def decode_mask(data: bytes, mode: MaskMode, *, max_pixels: int, header: Header 
                 "the mask needs an alpha channel, and this one has none",
                 code="no_alpha",
                 advice="use another mask_mode",
+                field="mask",
             )
         return np.equal(picture.alpha, 0)
     luminance, half = _luminance(picture)
@@ -111,6 +112,7 @@ def check_encodable(size: Size, file_format: ImageFormat) -> None:
             f"a {file_format} holds at most {limit:,} pixels a side and the picture is {size}",
             code="format_too_small",
             advice="use format=png",
+            field="format",
         )
 
 

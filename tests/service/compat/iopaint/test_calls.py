@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.service.compat.open_inference.infer_requests import failures
+
 Native = Callable[..., bytes]
 InBase64 = Callable[[bytes], str]
 OF_ITS_PAGE = {"ldm_steps": 30, "hd_strategy": "Crop", "prompt": "", "sd_seed": 42, "use_croper": False, "clip": None}
@@ -45,6 +47,16 @@ def test_the_format_is_that_of_the_upload(
     filled = inpaint(client, image=in_base64(image), mask=in_base64(mask))
     assert filled.headers["Content-Type"] == f"image/{kind}"
     assert filled.content == native(image=image, format=kind, quality="100")
+
+
+@pytest.mark.parametrize("file", [b"no picture", b"GIF89a"])
+def test_an_upload_that_cannot_be_read_is_named_and_counted_for_the_model(
+    client: httpx.Client, mask: bytes, in_base64: InBase64, file: bytes
+) -> None:
+    before = failures(client)
+    refused = inpaint(client, image=in_base64(file), mask=in_base64(mask))
+    assert refused.json()["detail"].startswith("`image`: ")
+    assert failures(client) == before + 1
 
 
 def test_an_empty_mask_returns_the_upload_unchanged(client: httpx.Client, photo: bytes, in_base64: InBase64) -> None:

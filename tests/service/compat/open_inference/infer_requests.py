@@ -47,3 +47,9 @@ def parts_of(reply: httpx.Response) -> tuple[dict[str, Any], bytes]:
     assert reply.status_code == 200, reply.text
     length = int(reply.headers[LENGTH])
     return json.loads(reply.content[:length]), reply.content[length:]
+
+
+def failures(client: httpx.Client) -> int:
+    """Return how many requests of any API the model `photos` has failed, as Open Inference counts them."""
+    count: int = client.get("/v2/models/photos/stats").json()["model_stats"][0]["inference_stats"]["fail"]["count"]
+    return count

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.service.compat.open_inference.infer_requests import as_binary, as_json, element, of_files, parts_of
+from tests.service.compat.open_inference.infer_requests import as_binary, as_json, element, failures, of_files, parts_of
 from tests.serving.waiting import wait_until
 
 Native = Callable[..., bytes]
@@ -173,11 +173,6 @@ def test_statistics_count_what_was_computed(client: httpx.Client, native: Native
     assert count() >= before + 1
     everything = client.get("/v2/models/stats").json()["model_stats"]
     assert {one["name"] for one in everything} == {"facades", "faces", "photos"}
-
-
-def failures(client: httpx.Client) -> int:
-    count: int = client.get("/v2/models/photos/stats").json()["model_stats"][0]["inference_stats"]["fail"]["count"]
-    return count
 
 
 @pytest.mark.parametrize("fault", ["an input is missing", "no picture", "over /v1", "unknown model"])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.service.compat.open_inference.infer_requests import failures
 from tests.serving import image_files
 from tests.serving.local_server import Running
 
@@ -73,6 +74,16 @@ def test_an_image_that_cannot_be_used_is_named_also_where_it_is_its_own_mask(
     assert refused["param"] == "image"
 
 
+@pytest.mark.parametrize("own_alpha", [True, False])
+@pytest.mark.parametrize("file", [b"GIF89a", b"no picture"])
+def test_an_image_that_cannot_be_used_is_counted_for_the_model(
+    client: httpx.Client, alpha_mask: bytes, file: bytes, own_alpha: bool
+) -> None:
+    before = failures(client)
+    edit(client, {"image": file} if own_alpha else {"image": file, "mask": alpha_mask})
+    assert failures(client) == before + 1
+
+
 @pytest.mark.parametrize(("compression", "quality"), [("80", "80"), ("0", "1"), ("", "100"), (None, "100")])
 def test_format_and_compression_are_those_of_the_request_or_openais_default(
     client: httpx.Client, native: Native, photo: bytes, alpha_mask: bytes, compression: str | None, quality: str
@@ -122,6 +133,63 @@ def test_what_cannot_be_done_is_refused_in_openais_form(
     refused = edit(client, {"image": photo, "mask": alpha_mask}, **fields)
     assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
     assert refused.json()["error"]["type"] == "invalid_request_error"
+
+
+PICTURE = ("upload", b"GIF89a", "image/gif")
+
+
+@pytest.mark.parametrize(
+    ("fields", "files", "param"),
+    [
+        ({"model": "gpt-image-1"}, {}, "model"),
+        ({"model": "DALL·E"}, {}, "model"),
+        ({"model": "facades"}, {}, "model"),
+        ({"n": "2"}, {}, "n"),
+        ({"n": "0"}, {}, "n"),
+        ({"output_format": "gif"}, {}, "output_format"),
+        ({"output_compression": "101"}, {}, "output_compression"),
+        ({"seed": "-1"}, {}, "seed"),
+        ({"response_format": "file"}, {}, "response_format"),
+        ({"response_format": "url"}, {}, "response_format"),
+        ({"response_format": "url", "stream": "true"}, {}, "response_format"),
+        ({"mask_mode": "red"}, {}, "mask_mode"),
+        ({"seed": "-1", "n": "0"}, {}, None),
+        ({}, {"mask": PICTURE}, "mask"),
+        ({}, {"mask": ("upload", b"", "image/png")}, "mask"),
+        ({}, {"image[]": PICTURE}, "image"),
+        ({}, {"reference": PICTURE}, "reference"),
+        ({"user": "a" * 200_000}, {}, "user"),
+    ],
+)
+def test_the_field_that_is_at_fault_is_the_errors_param(
+    client: httpx.Client, photo: bytes, alpha_mask: bytes, fields: dict[str, str], files: Any, param: str | None
+) -> None:
+    refused = edit(client, {"image": photo, "mask": alpha_mask, **files}, **fields)
+    assert refused.is_client_error
+    assert refused.json()["error"]["param"] == param, refused.text
+
+
+def test_a_mask_that_is_at_fault_is_the_errors_param_and_the_image_is_where_it_is_the_mask(
+    client: httpx.Client, photo: bytes, mask: bytes
+) -> None:
+    opaque, small = (image_files.png(np.full((side, side, 4), 255, np.uint8)) for side in (64, 32))
+    for files, code, param in (
+        ({"image": photo, "mask": mask}, "no_alpha", "mask"),
+        ({"image": photo}, "no_alpha", "mask"),
+        ({"image": photo, "mask": opaque}, "mask_empty", "mask"),
+        ({"image": opaque}, "mask_empty", "image"),
+        ({"image": photo, "mask": small}, "sizes_differ", "mask"),
+    ):
+        error = edit(client, files).json()["error"]
+        assert (error["code"], error["param"]) == (code, param)
+
+
+@pytest.mark.parametrize(("field", "value"), [("n", "x"), ("n", 17), ("model", 7.5), ("model", []), ("seed", {})])
+def test_the_field_that_is_at_fault_is_the_errors_param_also_in_json(
+    client: httpx.Client, field: str, value: Any
+) -> None:
+    refused = client.post("/v1/images/generations", json={"model": "faces", field: value})
+    assert refused.json()["error"]["param"] == field, refused.text
 
 
 def test_generations_are_those_of_v1_generate(client: httpx.Client) -> None:
