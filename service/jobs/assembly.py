@@ -15,7 +15,7 @@ import structlog
 from service.admission.admission import Admission
 from service.batching.backend import BackendModels
 from service.core.call import Call
-from service.core.errors import Overloaded, ServiceError, ShuttingDown
+from service.core.errors import NotReady, Overloaded, ServiceError, ShuttingDown
 from service.core.lists_and_folders import listed
 from service.core.order import Order
 from service.core.reply import Reply
@@ -35,6 +35,7 @@ _log = structlog.get_logger(__name__)
 _MAX_UNFINISHED = 1000
 """Limit of unfinished jobs across all processes: each keeps its request's files on disk."""
 _DELIVER_INTERVAL_S = 0.5
+_CLOCK_INTERVAL_S = 60.0
 _MAX_PAUSE_S = 5.0
 """Longest pause of a job that waits for space in the spool."""
 _CLEAN_UP_EVERY = 120
@@ -76,7 +77,7 @@ async def open_jobs(
     jobs = Jobs(parts, JobLimits(_MAX_UNFINISHED, RETENTION_S))
     loops = [maintain_jobs(jobs, pipeline.admission, loaded)]
     if deliverer:
-        loops.append(_deliver_webhooks(deliverer))
+        loops += [_deliver_webhooks(deliverer), _watch_clock(deliverer)]
     async with run_in_background(*loops):
         yield jobs
     await jobs.close()
@@ -156,3 +157,10 @@ async def _deliver_webhooks(deliverer: Deliverer) -> None:
             _log.warning("webhook delivery failed; retrying", error=repr(error))
         if not tried:
             await asyncio.sleep(_DELIVER_INTERVAL_S)
+
+
+async def _watch_clock(deliverer: Deliverer) -> None:
+    while True:
+        with suppress(NotReady):  # the deliveries log it
+            await deliverer.make_due_after_clock_change()
+        await asyncio.sleep(_CLOCK_INTERVAL_S)

@@ -134,6 +134,19 @@ def postpone(ledger: Transaction, claimed: Delivery, next_at: float) -> bool:
     return ledger.execute(mine, (next_at, claimed.id, claimed.next_at)).rowcount == 1
 
 
+def make_due(ledger: Transaction, now: float, longest_s: Sequence[float]) -> None:
+    """Make messages due whose next attempt is further ahead than any pause is: the clock was set back.
+
+    Args:
+        ledger: the transaction.
+        now: time in seconds since the epoch.
+        longest_s: longest time to the next attempt in seconds, by the number of attempts begun.
+    """
+    for tries, longest in enumerate(longest_s):
+        late = "UPDATE deliveries SET next_at = ? WHERE next_at > ? AND tries = ?"
+        ledger.execute(late, (now, now + longest, tries))
+
+
 def remove(ledger: Transaction, delivery_id: str) -> None:
     """Remove a message that was delivered, or whose delivery was given up."""
     ledger.execute("DELETE FROM deliveries WHERE id = ?", (delivery_id,))

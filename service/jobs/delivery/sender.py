@@ -48,6 +48,8 @@ _READ_S = 1.0
 """Time to read an answer that arrived while this process was paused, such as with its whole host."""
 _LEASE_S = 60.0
 """Lease of a message, longer than an attempt: when it has ended, another process may claim the message."""
+_CLOCK_SLACK_S = 60.0
+"""Difference between the clocks of processes that is not taken for a clock that was set back."""
 _END_S = 2.0
 """Time that attempts under way have when this process ends; a message without a recorded answer is sent again."""
 _ID_PREFIX = "msg_"
@@ -82,6 +84,16 @@ class Deliverer:
         if url is not None and job.status in job.facts["webhook_events"]:
             message = Delivery(f"{_ID_PREFIX}{job.id}", url, webhook_signing.event_payload(job), self.now())
             webhook_table.add(ledger, message)
+
+    async def make_due_after_clock_change(self) -> None:
+        """Make messages due that would wait too long, because the clock was set back; called once in a while.
+
+        Raises:
+            NotReady: code `ledger_unavailable`.
+        """
+        longest_s = [0.0, *(max(pause_s, _LEASE_S) for pause_s in self.retry_after_s), _LEASE_S]
+        limits = [one + _CLOCK_SLACK_S for one in longest_s]
+        await self.ledger.write(partial(webhook_table.make_due, now=self.now(), longest_s=limits))
 
     async def deliver_due(self) -> int:
         """Attempt all messages that are due, or become due meanwhile; returns the number of attempts.

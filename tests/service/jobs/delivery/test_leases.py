@@ -8,7 +8,10 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from service.jobs import webhook_table
+from service.jobs.delivery.sender import RETRY_AFTER_S
 from service.ledger.sqlite_file import LEDGER_FILE
 from service.lifecycle.background import cancel_and_wait
 from tests.fakes.clock import Clock
@@ -138,3 +141,33 @@ async def test_an_attempt_that_breaks_ends_no_other_one(tmp_path: Path, receiver
             await announce(one, replace(ended(receiver.url), id=f"j{index}"))
         assert await replace(one, observer=BreaksOnce()).deliver_due() == 9
     assert len(receiver.got) == 9
+
+
+@pytest.mark.parametrize("answers", [[], [500], [500, 500, 500]])
+async def test_a_message_does_not_wait_until_a_clock_that_was_set_back_shows_its_time_again(
+    tmp_path: Path, receiver: Receiver, answers: list[int]
+) -> None:
+    receiver.statuses = answers.copy()
+    clock = Clock(1e9)
+    async with deliverer(tmp_path, clock) as one:
+        await announce(one, ended(receiver.url))
+        for pause_s in RETRY_AFTER_S[: len(answers)]:
+            await one.deliver_due()
+            clock.now += pause_s
+        clock.now -= 90 * 86_400
+        await one.make_due_after_clock_change()
+        assert await one.deliver_due() == 1
+        assert outcomes(one)["delivered"] == 1
+
+
+async def test_a_message_keeps_its_pause_while_the_clock_goes_forward(tmp_path: Path, receiver: Receiver) -> None:
+    receiver.statuses = [500, 500]
+    clock = Clock(1e9)
+    async with deliverer(tmp_path, clock) as one:
+        await announce(one, ended(receiver.url))
+        await one.deliver_due()
+        clock.now += RETRY_AFTER_S[0]
+        await one.deliver_due()
+        clock.now += RETRY_AFTER_S[1] - 1.0
+        await one.make_due_after_clock_change()
+        assert await one.deliver_due() == 0
