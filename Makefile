@@ -27,7 +27,7 @@ PYTHON310 ?= $(shell python3.10 -c 'import sys; print(sys.executable)' 2> /dev/n
 # on a host without this project's environments: make test-gpu GPU_PYTHONS="python3 /path/to/python3.10"
 GPU_PYTHONS ?= $(BIN)/python $(wildcard .venv-310/bin/python)
 
-.PHONY: serve settings test test-slow test-310 test-gpu lint check coverage bench-overload bench-peers chaos soak install-export install-dev install-310 grpc-messages pins bench security fuzz clients compat smoke clean browser
+.PHONY: serve settings test test-slow test-310 test-gpu lint check coverage bench-overload bench-peers chaos soak install-export install-dev install-310 grpc-messages page pins bench security fuzz clients compat smoke clean browser
 
 # a GPU's packages depend on its driver, so `retouch install-gpu` chooses them; without a driver it does nothing
 CPU ?=
@@ -108,6 +108,9 @@ settings: .venv/.serve ## docs/settings.md, generated from the settings
 
 grpc-messages: .venv/.dev ## service/grpc/protocol/open_inference_pb2.py, from the .proto file beside it
 	$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. service/grpc/protocol/open_inference.proto
+
+page: .venv/.dev ## service/web/page/built, from service/web/page/static
+	$(BIN)/python -m service.web.page.build
 
 pins: .venv/.dev ## resolve the newest allowed versions for every supported Python
 	$(BIN)/python -m pip install --quiet uv

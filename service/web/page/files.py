@@ -1,15 +1,12 @@
-"""The files that a browser loads for the page, with their headers."""
+"""The files that a browser loads for the page, as `make page` built them, with their headers."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from service.web.page.script import joined
 
 PAGE_PATHS = ("/", "/page/app.js", "/page/page.css", "/page/icon.svg")
 """The page's paths; none needs a key, as the page asks for one itself."""
@@ -17,7 +14,7 @@ CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "worker-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_STATIC = Path(__file__).parent / "static"
+_BUILT = Path(__file__).parent / "built"
 
 
 @dataclass(frozen=True)
@@ -36,24 +33,11 @@ class PageFile:
 def page_files() -> dict[str, PageFile]:
     """Read the page's files, by path."""
     return {
-        "/": PageFile(_minified_markup((_STATIC / "index.html").read_text("utf-8")).encode(), "text/html"),
-        "/page/app.js": PageFile(joined(_STATIC, "main.js").encode(), "text/javascript"),
-        "/page/page.css": PageFile(_minified_style((_STATIC / "page.css").read_text("utf-8")).encode(), "text/css"),
-        "/page/icon.svg": PageFile((_STATIC / "icon.svg").read_bytes(), "image/svg+xml"),
+        "/": PageFile((_BUILT / "index.html").read_bytes(), "text/html"),
+        "/page/app.js": PageFile((_BUILT / "app.js").read_bytes(), "text/javascript"),
+        "/page/page.css": PageFile((_BUILT / "page.css").read_bytes(), "text/css"),
+        "/page/icon.svg": PageFile((_BUILT / "icon.svg").read_bytes(), "image/svg+xml"),
     }
-
-
-def _minified_markup(markup: str) -> str:
-    """Return the HTML without quotes around simple values, and without line breaks between its elements.
-
-    The line breaks mean nothing, because the elements are blocks, or in boxes that ignore line breaks.
-    """
-    return re.sub(r'(?<==)"([\w./-]+)"(?=[ >])|(?<=>)\n+(?=<)', r"\1", markup)
-
-
-def _minified_style(style: str) -> str:
-    """Return the style sheet without comments and insignificant spaces; its strings must contain neither."""
-    return re.sub(r"/\*.*?\*/|\s*([{};,>~])\s*|(?<=:) |(?<=\n)\s+", r"\1", style).replace(";}", "}")
 
 
 @dataclass(frozen=True)
