@@ -7,14 +7,13 @@ body and of all that can be decoded from it is counted before anything is decode
 from __future__ import annotations
 
 import asyncio
-import binascii
 import re
-import string
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
 
+from service.compat.base64_text import blocks_of, decode_base64, strange_character
 from service.compat.json_memory import MAX_TEXT_BYTES, decoded_bytes
 from service.compat.json_strings import BYTE_ORDER_MARK, MAX_VALUES, number_of
 from service.compat.json_surrogates import place_of_lone_surrogate
@@ -27,14 +26,9 @@ T = TypeVar("T")
 JSON_TYPE = "application/json"
 _LARGE_BYTES = 1 << 20
 """Body size from which it is parsed on a thread."""
-_DATA_URL_BYTES = 256
-"""Largest prefix of a data URL, up to its comma."""
-_BASE64_CHARACTERS = (string.ascii_letters + string.digits + string.whitespace + "+/=").encode()
 _STRANGE_ESCAPE = re.compile(rb"\\(?:[^/nrtfu]|u(?:[dD][89abAB]..\\u|(?!00[0-7])).{4})", re.DOTALL)
 """An escape of a character that no file in base64 has, nor the beginning of a data URL."""
 _ASCII = bytes(range(128))
-_BLOCK_BYTES = 1 << 16
-"""Bytes of a text that are copied at a time to check their characters."""
 
 
 class JsonFields(Mapping[str, msgspec.Raw]):
@@ -94,8 +88,8 @@ class JsonFields(Mapping[str, msgspec.Raw]):
         text = memoryview(raw)
         if bytes(text[:1]) != b'"':
             raise InvalidRequest(f"`{name}` is not a string; send the file in base64", field=name)
-        text = _unescaped(raw, name) if any(b"\\" in block for block in _blocks(text)) else text[1:-1]
-        data = _decoded(text[_start_of(bytes(text[:_DATA_URL_BYTES]), name) :], name)
+        text = _unescaped(raw, name) if any(b"\\" in block for block in blocks_of(text)) else text[1:-1]
+        data = decode_base64(text, name)
         if not data:
             raise InvalidRequest(f"`{name}` is empty", code="empty_part", field=name)
         return data
@@ -148,9 +142,8 @@ def parse_fields(body: bytes | bytearray) -> JsonFields:
         raws = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except (ValueError, RecursionError) as error:
         if (place := place_of_lone_surrogate(body)) is not None:
-            raise InvalidRequest(
-                f"{place} has half of a surrogate pair, as of an emoji that was cut in two; send whole characters"
-            ) from error
+            cut = f"{place} has half of a surrogate pair, as of an emoji that was cut in two; send whole characters"
+            raise InvalidRequest(cut, field=place.strip("`") if place.startswith("`") else "") from error
         why = str(error).removeprefix("JSON is malformed: ")[:200] if body else "it is empty"
         raise InvalidRequest(f"the body is not a JSON object: {why}; send one, in UTF-8") from error
     return JsonFields(raws)
@@ -170,56 +163,8 @@ def _unescaped(raw: msgspec.Raw, name: str) -> memoryview:
         InvalidRequest: a character is not ASCII or has another escape, and would widen all characters of a `str`.
     """
     text = memoryview(raw)
-    if block := next((block for block in _blocks(text) if not block.isascii()), b""):
-        raise _not_base64(name, block.translate(None, _ASCII))
+    if block := next((block for block in blocks_of(text) if not block.isascii()), b""):
+        raise strange_character(name, block.translate(None, _ASCII))
     if strange := _STRANGE_ESCAPE.search(text):
-        raise _not_base64(name, msgspec.json.decode(b'"' + strange.group() + b'"', type=str).encode())
+        raise strange_character(name, msgspec.json.decode(b'"' + strange.group() + b'"', type=str).encode())
     return memoryview(_converted(raw, str, name).encode())
-
-
-def _start_of(beginning: bytes, name: str) -> int:
-    """Return the index at which base64 begins in a string: 0, or after the prefix of a data URL.
-
-    Raises:
-        InvalidRequest: the text is another URL, or a data URL without base64.
-    """
-    if beginning[:5].lower() == b"data:":
-        head, comma, _ = beginning.partition(b",")
-        if not comma or not head.lower().endswith(b";base64"):
-            raise InvalidRequest(f"`{name}` is a data URL without base64; send data:image/png;base64,…", field=name)
-        return len(head) + 1
-    if b"://" in beginning:
-        raise InvalidRequest(f"`{name}` is a URL; this server fetches none: send the file itself in base64", field=name)
-    return 0
-
-
-def _decoded(text: memoryview, name: str) -> bytes:
-    try:
-        data = binascii.a2b_base64(text)
-    except binascii.Error as error:
-        _check_characters(text, name)
-        raise InvalidRequest(f"`{name}` is not base64: {error}", field=name) from error
-    if len(text) != -(-len(data) // 3) * 4:  # the decoder skipped something: line breaks are allowed
-        _check_characters(text, name)
-    return data
-
-
-def _check_characters(text: memoryview, name: str) -> None:
-    """Check that a text has only characters of base64 and line breaks; the decoder would skip all others.
-
-    Raises:
-        InvalidRequest: the text has another character, such as the `-` and `_` of base64url.
-    """
-    for block in _blocks(text):
-        if strange := block.translate(None, _BASE64_CHARACTERS):
-            raise _not_base64(name, strange)
-
-
-def _blocks(text: memoryview) -> Iterator[bytes]:
-    return (bytes(text[start : start + _BLOCK_BYTES]) for start in range(0, len(text), _BLOCK_BYTES))
-
-
-def _not_base64(name: str, strange: bytes) -> InvalidRequest:
-    """Return the error for a text with strange characters, in UTF-8, of which the first is named."""
-    first = strange.decode(errors="replace")[0]
-    return InvalidRequest(f"`{name}` is not base64: it has {first!r}; send A-Z, a-z, 0-9, + and /", field=name)

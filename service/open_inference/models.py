@@ -87,7 +87,10 @@ def index(statuses: Sequence[ModelStatus], *, ready: bool) -> list[dict[str, str
 
 
 def statistics(exposition: bytes, statuses: Sequence[ModelStatus]) -> dict[str, Any]:
-    """Return statistics of models over all of the server's APIs; `exposition`: its metrics in Prometheus's format."""
+    """Return statistics of models over all of the server's APIs; `exposition`: its metrics in Prometheus's format.
+
+    A request whose client left (499) counts as failed: Triton's aggregator does so for its reason `CANCELED`.
+    """
     series = _by_model(exposition.decode("utf-8"))
     return {"model_stats": [_statistics(one, series[f"{one.name}/{one.version}"]) for one in statuses]}
 

@@ -34,6 +34,33 @@ def test_a_character_that_is_not_of_base64_is_named_and_never_left_out(text: str
             parse_fields(body.encode()).picture("image")
 
 
+LINES = "\n".join(TEXT[start : start + 76] for start in range(0, len(TEXT), 76))
+PIECES = [DATA[start : start + 100] for start in range(0, len(DATA), 100)]
+BEGIN = "A" * (1 << 16)
+
+
+@pytest.mark.parametrize("text", [f" {TEXT}\n", f"  {LINES}", LINES.replace("\n", "\r\n  "), TEXT + "="])
+def test_white_space_at_the_ends_and_indented_lines_are_allowed(text: str) -> None:
+    assert parse_fields(json.dumps({"image": text}).encode()).picture("image") == DATA
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (TEXT.replace("+", " "), r"it has ' '; send A-Z"),
+        ("".join(base64.b64encode(piece).decode() for piece in PIECES), "text follows its padding =; encode the file"),
+        (f"{BEGIN}AA== {BEGIN}", "text follows its padding ="),
+        (TEXT.rstrip("="), "its length shows that a part is missing; send all of it"),
+        (TEXT[:5], "its length shows that a part is missing; send all of it"),
+    ],
+    ids=["decoded as a form", "encoded in pieces", "continued in another block", "without padding", "cut off"],
+)
+def test_text_of_which_a_part_would_be_left_out_is_refused_with_its_cause(text: str, why: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"^`image` is not base64: {why}") as refused:
+        parse_fields(json.dumps({"image": text}).encode()).picture("image")
+    assert refused.value.field == "image"
+
+
 def test_decoding_makes_no_copy_of_the_text() -> None:
     body = b'{"image": "' + b"A" * 8_000_000 + b'"}'
     tracemalloc.start()

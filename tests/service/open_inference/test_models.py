@@ -9,10 +9,12 @@ from service.open_inference.models import statistics
 def test_statistics_add_up_the_endpoints_and_count_failures_apart() -> None:
     lines = "# TYPE retouch_request_duration_seconds histogram\n" + "".join(
         f'retouch_request_duration_seconds_{kind}{{endpoint="{endpoint}",model="m/1",code="{code}"}} {value}\n'
-        for endpoint, code in (("/v1/inpaint", "200"), ("/v2", "200"), ("/v2", "500"))
+        for endpoint, code in (("/v1/inpaint", "200"), ("/v2", "200"), ("/v2", "500"), ("/v1/inpaint", "499"))
         for kind, value in (("count", 2), ("sum", 0.5))
     )
     (found,) = statistics(lines.encode(), [ModelStatus("m", 1, "ready")])["model_stats"]
     assert (found["name"], found["version"], found["inference_count"]) == ("m", "1", 4)
     assert found["inference_stats"]["success"] == {"count": 4, "ns": 1_000_000_000}
-    assert found["inference_stats"]["fail"] == {"count": 2, "ns": 500_000_000}
+    assert found["inference_stats"]["fail"] == {"count": 4, "ns": 1_000_000_000}, (
+        "also of clients that left, as in Triton"
+    )

@@ -184,11 +184,14 @@ def test_a_mask_that_is_at_fault_is_the_errors_param_and_the_image_is_where_it_i
         assert (error["code"], error["param"]) == (code, param)
 
 
-@pytest.mark.parametrize(("field", "value"), [("n", "x"), ("n", 17), ("model", 7.5), ("model", []), ("seed", {})])
+@pytest.mark.parametrize(
+    ("field", "value"), [("prompt", "\ud83d"), ("n", "x"), ("n", 17), ("model", 7.5), ("model", []), ("seed", {})]
+)
 def test_the_field_that_is_at_fault_is_the_errors_param_also_in_json(
     client: httpx.Client, field: str, value: Any
 ) -> None:
-    refused = client.post("/v1/images/generations", json={"model": "faces", field: value})
+    body = json.dumps({"model": "faces", field: value})
+    refused = client.post("/v1/images/generations", content=body, headers={"Content-Type": "application/json"})
     assert refused.json()["error"]["param"] == field, refused.text
 
 
