@@ -26,6 +26,8 @@ _OWN_TIME_S = 5.0
 """Seconds that the request itself has to remove all copies, before other processes do it."""
 _TOMBSTONE_S = 90 * 86_400.0
 """Age in seconds at which a tombstone without copies is removed; later requests get 404 instead of 410."""
+_CLOCK_SLACK_S = 300.0
+"""Difference between the clocks of hosts that is not taken for a clock that was set back."""
 _BATCH = 100
 
 
@@ -66,6 +68,9 @@ class Deletion:
             NotReady: code `ledger_unavailable`.
         """
         index, now = self.store.index, self.now()
+        ahead = partial(index_table.any_deleted_after, moment=now + _CLOCK_SLACK_S)
+        if await asyncio.to_thread(index.read, ahead):  # the clock was set back: do not wait until it is there again
+            await asyncio.to_thread(index.write_removal, partial(index_table.date_back, now=now))
         work = partial(
             index_table.to_remove,
             once_before=now - _OWN_TIME_S,

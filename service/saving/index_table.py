@@ -109,6 +109,19 @@ def to_remove(ledger: Transaction, once_before: float, twice_before: float, limi
     return [row["id"] for row in rows]
 
 
+def any_deleted_after(ledger: Transaction, moment: float) -> bool:
+    """Return whether a result whose copies must still be removed was deleted after that time."""
+    found = ledger.execute(
+        "SELECT 1 FROM results WHERE deleted_at IS NOT NULL AND removals < 2 AND deleted_at > ? LIMIT 1", (moment,)
+    )
+    return found.fetchone() is not None
+
+
+def date_back(ledger: Transaction, now: float) -> None:
+    """Let all deletions that seem to be in the future count as made now."""
+    ledger.execute("UPDATE results SET deleted_at = ? WHERE deleted_at > ?", (now, now))
+
+
 def unremoved(ledger: Transaction) -> int:
     """Return the number of deleted results whose copies were never all removed."""
     found = ledger.execute(

@@ -12,6 +12,7 @@ import pytest
 from service.core.errors import Gone, NotFound, NotReady
 from service.gallery.deletion import Deletion
 from service.gallery.thumbnails import ThumbnailFiles
+from service.saving import index_table
 from service.saving.results import StoredResult
 from service.saving.store import ResultStore
 from tests.fakes.captured_logs import capture_logs
@@ -89,6 +90,20 @@ async def test_removing_copies_is_retried_after_a_failure(store: ResultStore, tm
     await deletion.finish()
     await deletion.finish()
     assert (asked, deletion.left) == ([ID] * 3, 0), "once more at the end, for writes that were late"
+
+
+async def test_copies_do_not_wait_until_a_clock_that_was_set_back_shows_the_time_of_the_deletion_again(
+    store: ResultStore, tmp_path: Path
+) -> None:
+    put(store, ID)
+    store.flush(30)
+    store.index.write(lambda ledger: index_table.bury(ledger, ID, OWNER, time.time() + DAY_S))
+    assert store.storage.read(ID) is not None, "its process was killed before it removed the copies"
+    await deletion_of(store, tmp_path).finish()
+    assert store.storage.read(ID) is not None, "the request itself has some time to remove them"
+    await deletion_of(store, tmp_path, later_s=10.0).finish()
+    assert store.storage.read(ID) is None
+    assert store.index.deleted([ID]) == {ID}
 
 
 async def test_thumbnails_of_lost_results_and_old_tombstones_are_removed(store: ResultStore, tmp_path: Path) -> None:
