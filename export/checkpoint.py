@@ -18,6 +18,7 @@ from export.archives.formats import SAVE_WEIGHTS, load_file
 from export.errors import CheckpointRefused, LayoutMismatch
 from export.generators.family import State
 from export.states.averages import Ordered, completed, in_order, named_averages
+from export.states.choosing import chosen_parts
 from export.states.finding import MAX_NAME_LENGTH, StateDict, UnnamedTensors, state_dicts, unnamed_averages
 from export.states.folding import unfolded_message
 from export.states.shards import files_of_nets
@@ -105,7 +106,7 @@ def _read(path: Path, files: Sequence[Path]) -> Checkpoint:
                 f"{file}: over {_MAX_NETS} state dicts or {_MAX_AVERAGES} lists of averages; {SAVE_WEIGHTS}"
             )
     parts = completed([StateDict(where, state) for where, state in states.items()])
-    return Checkpoint(path, joint_digest(digests), tuple(parts), tuple(unnamed))
+    return Checkpoint(path, _joint_digest(digests), tuple(parts), tuple(unnamed))
 
 
 def _with_named_averages(checkpoint: Checkpoint, parts: Sequence[Ordered]) -> Checkpoint:
@@ -250,6 +251,21 @@ def _list_keys(what: str, names: list[str]) -> str:
     return f"{what}: {shown}{more}" if names else ""
 
 
-def joint_digest(digests: Sequence[str]) -> str:
+def parts_of(checkpoints: Sequence[Checkpoint], weights: str | None) -> list[StateDict]:
+    """Return the state dicts of the files; if `weights` is given, those at this path and inside it.
+
+    Raises:
+        OptionInvalid: there is none at the path; the message lists the paths that there are.
+    """
+    return chosen_parts([part for checkpoint in checkpoints for part in checkpoint.parts], weights)
+
+
+def digest_of(checkpoints: Sequence[Checkpoint], weights: str | None) -> str:
+    """Return the digest of what a model is made of: files in their order, and the path chosen in them if one was."""
+    digest = _joint_digest([checkpoint.sha256 for checkpoint in checkpoints])
+    return digest if weights is None else hashlib.sha256(f"{digest} {weights}".encode()).hexdigest()
+
+
+def _joint_digest(digests: Sequence[str]) -> str:
     """Return a single file's digest; for several, the digest of their digests in the order given."""
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()

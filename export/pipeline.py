@@ -16,7 +16,7 @@ from torch import nn
 
 from engines.manifest import ONNX_FILE, Manifest, Parity, ParityCase, Precision, Quantisation, read_manifest
 from export.activations import FP16_MAX, fits_fp16, largest_activation
-from export.checkpoint import Checkpoint, joint_digest, load_strictly, read_checkpoints, sha256_of
+from export.checkpoint import Checkpoint, digest_of, load_strictly, parts_of, read_checkpoints, sha256_of
 from export.errors import CheckpointRefused, OptionInvalid, ParityFailed
 from export.generators.family import Bars, Interface, Translation
 from export.int8.gate import WORST_DB
@@ -54,6 +54,7 @@ class ExportRequest:
     name: str
     images: Path
     generator: str | None = None
+    weights: str | None = None  # path of the net in a file that has several
     options: Mapping[str, str] = field(default_factory=dict)
     precision: Precision = "fp16"
     quantiser: Quantiser | None = None
@@ -117,14 +118,16 @@ def export_model(request: ExportRequest, notify: Notify) -> ExportResult:
 def _recognised(request: ExportRequest, notify: Notify) -> tuple[list[Checkpoint], RecognisedNet]:
     notify("reading the checkpoint")
     checkpoints = read_checkpoints(request.checkpoints)
-    found = recognise([part for file in checkpoints for part in file.parts], request.generator, request.options)
+    found = recognise(parts_of(checkpoints, request.weights), request.generator, request.options)
     _check_task(request, found)
     unused = notes_on_files(found, {file.path: file.parts for file in checkpoints})
     passed_over = [note for file in checkpoints for note in file.notes()]
     return checkpoints, replace(found, notes=(*found.notes, *unused, *passed_over))
 
 
-def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, notify: Notify) -> tuple[ParityCase, ...]:
+def add_program(
+    directory: Path, checkpoints: Sequence[Path], images: Path, notify: Notify, weights: str | None = None
+) -> tuple[ParityCase, ...]:
     """Write program.pt2 into a published model's folder with this host's torch; nothing else there changes.
 
     Returns its comparison with torch FP32.
@@ -134,6 +137,7 @@ def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, noti
         checkpoints: the files it was exported from, in the same order.
         images: pictures to compare the program on.
         notify: called with the name of each step as it begins.
+        weights: the path in them that was given to the export, or None if none was.
 
     Raises:
         ExportError: the checkpoints are not those of the model, there are no pictures, or the program differs from
@@ -146,10 +150,12 @@ def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, noti
     files = read_checkpoints(checkpoints)
     if manifest.precision == "int8":
         raise OptionInvalid(f"{manifest.key} is INT8, which has no program; add it to an FP16 model")
-    if joint_digest([file.sha256 for file in files]) != manifest.checkpoint_sha256:
-        raise CheckpointRefused(f"{manifest.key} was not exported from these files; give the same, in the same order")
+    if digest_of(files, weights) != manifest.checkpoint_sha256:
+        raise CheckpointRefused(
+            f"{manifest.key} was not exported from these files; give the same, in order, with its --weights"
+        )
     options = {name: str(value) for name, value in manifest.options.items()}
-    found = recognise([part for file in files for part in file.parts], manifest.generator, options)
+    found = recognise(parts_of(files, weights), manifest.generator, options)
     net = _load_net(found, found.family.translate(found.state, found.options))
     with tempfile.TemporaryDirectory(prefix=".program-", dir=directory) as staging:
         path = Path(staging) / PROGRAM_FILE
@@ -252,7 +258,7 @@ def _manifest(
         precision="fp32" if request.quantiser else request.precision,
         opset=OPSET,
         onnx_sha256="0" * 64,
-        checkpoint_sha256=joint_digest([file.sha256 for file in checkpoints]),
+        checkpoint_sha256=digest_of(checkpoints, request.weights),
         licence=request.licence,
         training_data=request.training_data,
         parity=Parity(bar_db=bars.fp16_psnr_db, fill_levels=bars.fill_levels, cases=cases),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -17,11 +16,10 @@ from export.checkpoint import layout_faults, refuse_unusable
 from export.errors import LayoutMismatch, OptionInvalid
 from export.generators import FAMILIES
 from export.generators.family import Family, GeneratorOptions, State
-from export.states.finding import AVERAGE, StateDict
+from export.states.choosing import by_preference, notes_on_choice, rivals_of, several_message
+from export.states.finding import StateDict
 from export.states.folding import as_hooks, folded, folding_note, unfolded_message
 from export.states.joining import Joined, join_parts
-
-_PREFERRED = (AVERAGE.pattern, r"gen|net_?g\b|\bg\b", r"model|net|state_dict")
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,8 @@ def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapp
         overrides: options as typed on the command line; they win over what was recognised.
 
     Raises:
-        OptionInvalid: the generator, an option or its value is unknown; the message names the known ones.
+        OptionInvalid: the generator, an option or its value is unknown; the message names the known ones. Or the parts
+            are several nets, such as both of a CycleGAN; the message says how to choose.
         LayoutMismatch: no family recognises any of the parts, or only families other than `generator` do.
         CheckpointRefused: the chosen weights are not all real and finite.
     """
@@ -57,7 +56,7 @@ def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapp
 
 def _found(parts: Sequence[StateDict], generator: str | None, overrides: Mapping[str, str]) -> RecognisedNet:
     families = FAMILIES.values() if generator is None else [family_named(generator)]
-    ranked = sorted(parts, key=_path_preference)
+    ranked = by_preference(parts)
     plain = [folded(part.state) for part in ranked] if len(ranked) > 1 else []
     for family in families:  # first, so that one of several nets is not mistaken for the whole model
         joined = family.join(plain) if plain else None
@@ -65,6 +64,7 @@ def _found(parts: Sequence[StateDict], generator: str | None, overrides: Mapping
             options = _override_options(family, found.model_dump(), overrides)
             return RecognisedNet(family, options, joined, (Joined("", joined, tuple(ranked)).note(),), tuple(ranked))
     if (chosen := _chosen(families, ranked, overrides)) is not None:
+        _refuse_rivals(chosen, families, ranked, overrides)
         return chosen
     if generator is None or not overrides:
         _refuse_passed_limits(families, ranked)
@@ -95,6 +95,27 @@ def _chosen(
     return first  # the strict loader will name what it lacks
 
 
+def _refuse_rivals(
+    chosen: RecognisedNet, families: Collection[Family[Any]], ranked: Sequence[StateDict], overrides: Mapping[str, str]
+) -> None:
+    """Refuse to choose between nets that could all be exported, such as both of a CycleGAN.
+
+    Raises:
+        OptionInvalid: there are others than the chosen one; the message has the flag for each.
+    """
+    own = chosen.origins[0]
+    if len(chosen.origins) > 1 or not own.path or not _loads(chosen):
+        return
+    rivals = [
+        part
+        for part in rivals_of(own, ranked)
+        for outcome in _outcomes(families, Joined(part.path, part.state, (part,)), ranked, overrides)
+        if isinstance(outcome, RecognisedNet) and _loads(outcome)
+    ]
+    if rivals:
+        raise OptionInvalid(several_message([own, *rivals]))
+
+
 def _outcomes(
     families: Collection[Family[Any]], candidate: Joined, ranked: Sequence[StateDict], overrides: Mapping[str, str]
 ) -> Iterator[RecognisedNet | OptionInvalid | LayoutMismatch]:
@@ -107,7 +128,9 @@ def _outcomes(
         except (LayoutMismatch, OptionInvalid) as error:
             yield error
             continue
-        notes = (*_notes_on_parts(candidate, ranked), *folding_note(candidate.state, state))
+        several = len(candidate.origins) > 1
+        choice = [candidate.note()] if several else notes_on_choice(candidate.origins[0], ranked)
+        notes = (*choice, *folding_note(candidate.state, state))
         yield RecognisedNet(family, options, state, notes, candidate.origins)
 
 
@@ -140,7 +163,7 @@ def _unrecognised(family: Family[Any], ranked: Sequence[StateDict], overrides: M
         raise LayoutMismatch(f"this is not a net of {family.name}: its keys and shapes are those of {other}")
     options = _override_options(family, {}, overrides)
     closest = _most_alike(ranked, family, options)
-    notes = tuple(_notes_on_parts(Joined(closest.path, closest.state, (closest,)), ranked))
+    notes = tuple(notes_on_choice(closest, ranked))
     return RecognisedNet(family, options, folded(closest.state), notes, (closest,))
 
 
@@ -248,44 +271,6 @@ def _invalid_options(error: ValidationError) -> str:
     """Return a message for each wrong option; one about options that contradict each other begins without a name."""
     faults = [(fault["loc"], fault["input"], fault_message(fault)) for fault in error.errors()]
     return "; ".join(f"{loc[0]}={value}: {message}" if loc else message for loc, value, message in faults)
-
-
-def _path_preference(part: StateDict) -> int:
-    return next((i for i, name in enumerate(_PREFERRED) if re.search(name, part.path, re.IGNORECASE)), len(_PREFERRED))
-
-
-def _notes_on_parts(candidate: Joined, parts: Sequence[StateDict]) -> list[str]:
-    if len(candidate.origins) > 1:
-        return [candidate.note()]
-    (chosen,) = candidate.origins
-    nets = [part for part in parts if any(tensor.ndim for tensor in part.state.values())]  # no scores
-    others = [part.path for part in nets if not _contain_each_other(part.path, chosen.path)]
-    others = [path for path in others if not any(_holds(other, path) for other in others if other != path)]
-    others = list(dict.fromkeys([*others, *_beside(chosen, parts)]))
-    notes = [f"used the weights of {chosen.path}"] if chosen.path else []
-    return [*notes, f"left out: {', '.join(others)}"] if others else notes
-
-
-def _beside(chosen: StateDict, parts: Sequence[StateDict]) -> list[str]:
-    """Return the first components of the keys beside a part, in the state dict that it was cut out of."""
-    outer, _, prefix = chosen.path.rpartition("/")
-    weight = next(iter(chosen.state.values()), None)
-    for whole in parts:
-        keys = [key for key in whole.state if "." in key] if whole.path == outer else []
-        if any(whole.state[key] is weight for key in keys if key.startswith(f"{prefix}.")):
-            firsts = dict.fromkeys(key.partition(".")[0] for key in keys)
-            return [f"{outer}/{first}".lstrip("/") for first in firsts if first != prefix]
-    return []
-
-
-def _contain_each_other(one: str, other: str) -> bool:
-    """Return whether one part contains the other."""
-    return _holds(one, other) or _holds(other, one)
-
-
-def _holds(outer: str, inner: str) -> bool:
-    """Return whether the part at one path contains the one at the other; the file itself contains all."""
-    return not outer or f"{inner}/".startswith(f"{outer}/")
 
 
 def _unrecognised_message(parts: Sequence[StateDict]) -> str:

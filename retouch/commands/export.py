@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from export.pipeline import ExportRequest, ExportResult, Quantiser
 
 
-_WITH_PROGRAM_ONLY = frozenset({"checkpoint", "program_only", "images", "as_json"})
+_WITH_PROGRAM_ONLY = frozenset({"checkpoint", "weights", "program_only", "images", "as_json"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,13 @@ def export(  # noqa: PLR0913 (each is a flag, or a group of flags)
             help="Family of the generator (docs/models.md). By default recognised from the names of the weights."
         ),
     ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Which of several nets in the file, such as netG_B. Averaged weights are preferred by default.",
+        ),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -143,7 +150,7 @@ def export(  # noqa: PLR0913 (each is a flag, or a group of flags)
     if program_only is not None:
         _refuse_flags_of_a_model(context)
         _load_torch()
-        _add_program(program_only, checkpoint, publishing.images, as_json=as_json)
+        _add_program(program_only, checkpoint, publishing.images, weights, as_json=as_json)
         return
     precision.check()
     if sweep is not None and lpips_features is None:
@@ -160,6 +167,7 @@ def export(  # noqa: PLR0913 (each is a flag, or a group of flags)
     request = ExportRequest(
         checkpoints=tuple(checkpoint),
         generator=generator,
+        weights=weights,
         options=options | ({"batch_norm": batch_norm} if batch_norm else {}),
         precision=precision.precision,
         quantiser=precision.quantiser(lpips_features),
@@ -256,11 +264,13 @@ def _add_measured_rules(exported: ExportResult, pictures: Path, lpips_features: 
     return replace(exported, manifest=read_manifest(exported.directory))
 
 
-def _add_program(directory: Path, checkpoints: Sequence[Path], images: Path, *, as_json: bool) -> None:
+def _add_program(
+    directory: Path, checkpoints: Sequence[Path], images: Path, weights: str | None, *, as_json: bool
+) -> None:
     from export.pipeline import add_program  # noqa: PLC0415 (loads torch)
 
     with show_steps() as notify:
-        cases = add_program(directory, checkpoints, images, notify)
+        cases = add_program(directory, checkpoints, images, notify, weights)
     if as_json:
         program = str(directory / "program.pt2")
         typer.echo(

@@ -51,7 +51,8 @@ FORMS: dict[str, Callable[[State], object]] = {
         "optimizer_states": [{"state": {0: {"exp_avg": torch.rand(3)}}, "param_groups": []}],
     },
     "CycleGAN in one module": lambda state: {**_under("genA2B.", state), **_under("disA.", DISCRIMINATOR)},
-    "nets under names": lambda state: {"netG_A2B": state, "netG_B2A": _other(state), "netD_A": DISCRIMINATOR},
+    "nets under names": lambda state: {"netG": state, "netF": _other(state), "netD_A": DISCRIMINATOR},
+    "one net under two names": lambda state: {"netG": state, "best_netG": dict(state), "netD_A": DISCRIMINATOR},
     "nets in a list": lambda state: {"nets": [state, DISCRIMINATOR], "epoch": 3},
     "a tuple": lambda state: (state, 3),
     "ema_pytorch": lambda state: {
