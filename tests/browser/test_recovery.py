@@ -5,11 +5,25 @@ from __future__ import annotations
 import numpy as np
 from playwright.sync_api import expect
 
-from tests.browser.conftest import OpenTab, Serve
+from tests.browser.conftest import SIDE, OpenTab, Serve
 from tests.browser.tab import PICTURES, Tab, encoded, noise
 from tests.browser.test_filling import STORED_WORK
+from tests.serving.waiting import wait_until
 
 KEPT_AFTER_MS = 1500
+HOLD_THE_LOCK = """milliseconds => new Promise(held => {
+    navigator.locks.request("retouch-work", () => {
+        held();
+        return new Promise(resolve => setTimeout(resolve, milliseconds));
+    });
+})"""
+KEEP_THE_STORE_BUSY = """async () => {
+    const open = indexedDB.open("retouch");
+    const database = await new Promise(resolve => { open.onsuccess = () => resolve(open.result); });
+    const stores = database.transaction([...database.objectStoreNames], "readwrite");
+    const again = () => { stores.objectStore("masks").count().onsuccess = again; };
+    again();
+}"""
 AGED = """async () => {
     const open = indexedDB.open("retouch");
     const database = await new Promise(resolve => { open.onsuccess = () => resolve(open.result); });
@@ -38,6 +52,37 @@ def test_a_reload_brings_photographs_masks_and_fills_back(tab: Tab) -> None:
     for _ in range(2):
         tab.page.keyboard.press("Control+z")
     assert (np.asarray(tab.saved()) != filled).any(), "a fill cannot be undone after a reload"
+
+
+def test_a_page_that_is_left_before_its_work_is_stored_asks_first(open_tab: OpenTab, serve: Serve) -> None:
+    tab = open_tab(f"{serve().url}/")
+    tab.open(encoded(noise(SIDE, SIDE), "noise.gif", "GIF")).collect()
+    other = tab.page.context.new_page()
+    other.goto(f"{tab.url}page/icon.svg")
+    other.evaluate(KEEP_THE_STORE_BUSY)
+    tab.page.bring_to_front()
+    tab.drag(((100, 150), (140, 150)))
+    tab.page.wait_for_timeout(KEPT_AFTER_MS)
+    with tab.page.expect_event("dialog") as asked:
+        tab.page.close(run_before_unload=True)
+    assert asked.value.type == "beforeunload"
+    asked.value.dismiss()
+    other.close()
+    wait_until(lambda: '"diff"' in tab.page.evaluate(STORED_WORK))
+    tab.go().says("Your work is back")
+    assert tab.mask()[150, 100:140].all()
+
+
+def test_a_reload_waits_for_the_page_that_it_replaces(open_tab: OpenTab, serve: Serve) -> None:
+    """An unloaded page may hold its lock for seconds on a busy machine; here a page that cannot answer holds it."""
+    url = f"{serve().url}/"
+    tab = open_tab(url).open(PICTURES / "dress.jpg")
+    wait_until(lambda: tab.page.evaluate(STORED_WORK) != "[]")
+    other = tab.page.context.new_page()
+    other.goto(f"{url}page/icon.svg")
+    tab.page.goto("about:blank")
+    other.evaluate(HOLD_THE_LOCK, 4000)
+    tab.go().says("Your work is back")
 
 
 def test_a_reload_during_a_fill_keeps_its_mask(open_tab: OpenTab, serve: Serve) -> None:

@@ -8,7 +8,7 @@ import { WorkStore } from "./store.js";
 const LARGEST_WORK = 512 * 2 ** 20;
 const LONGEST_KEPT_MS = 7 * 24 * 3600 * 1000;
 const QUIET_MS = 400;
-const LOCK_MS = 1500;
+const LONGEST_UNLOAD_MS = 30_000;
 
 export class Recovery {
   #store = new WorkStore();
@@ -20,42 +20,76 @@ export class Recovery {
   #on = false;
   #told = false;
   #writing = Promise.resolve();
-  /** Tells the other tabs to delete their work, too: else the tab that stores work would write part of it again. */
+  /** Number of writes that have begun or wait for another one. */
+  #writes = 0;
+  /** Between tabs: `delete` the work, else the tab that stores it would write part of it again; who is the `owner`? */
   #tabs = new BroadcastChannel("retouch-work");
+  /** Stops the wait for another tab to give up its role. */
+  #second = new AbortController();
+  /** Whether this tab is the one that stores work. */
+  #owner = false;
 
   /** @param {import("../photographs/workspace.js").Workspace} workspace */
   constructor(workspace) {
     this.workspace = workspace;
     $("forget").onclick = () => {
-      this.#tabs.postMessage("forget");
+      this.#tabs.postMessage("delete");
       this.#forget();
     };
-    this.#tabs.onmessage = () => this.#forget();
+    this.#tabs.onmessage = ({ data }) => {
+      if (data === "delete") this.#forget();
+      else if (data === "present") this.#second.abort();
+      else if (this.#owner) this.#tabs.postMessage("present");
+    };
   }
 
   /** Restores stored work and stores further work; not in a second tab, which would overwrite the first one's. */
   async start() {
     addEventListener("beforeunload", (event) => this.#lossy && event.preventDefault());
-    if (!(await locked())) return this.#tell("Retouch is open in another tab. Work in this tab is not stored: reloading loses it.");
+    if (!(await this.#becomesOwner())) return this.#tell("Retouch is open in another tab. Work in this tab is not stored: reloading loses it.");
     try {
       await this.#restore();
       this.#on = true;
     } catch {
       return; // storage is off or full: the page works without
     }
-    for (const type of ["list", "edit", "active"]) {
-      this.workspace.addEventListener(type, ({ detail }) => this.#note(detail));
-    }
+    for (const type of ["edit", "active"]) this.workspace.addEventListener(type, ({ detail }) => this.#note(detail));
+    this.workspace.addEventListener("list", ({ detail }) => {
+      this.#note(detail);
+      this.#flush();
+    });
     for (const picture of this.workspace.pictures) this.#note(picture);
-    addEventListener("pagehide", () => this.#flush());
+    addEventListener("visibilitychange", () => this.#flush()); // a phone may end a page that is not seen
+    addEventListener("pagehide", () => {
+      this.#owner = false;
+      if (this.#on && this.#changed.size) this.#write().catch(() => {}); // at once, even during another write
+    });
+  }
+
+  /**
+   * Resolves to whether this tab is the one that stores work. The page that a reload replaces may hold that role for
+   * seconds, but does not answer; a second tab's role ends when the first one answers.
+   */
+  #becomesOwner() {
+    if (!navigator.locks) return true;
+    return new Promise((resolve) => {
+      const untilUnload = () => {
+        resolve((this.#owner = true));
+        this.#tabs.postMessage("present");
+        return new Promise(() => {});
+      };
+      navigator.locks.request("retouch-work", { signal: this.#second.signal }, untilUnload).catch(() => resolve(false));
+      this.#tabs.postMessage("owner");
+      setTimeout(() => this.#owner || this.#second.abort(), LONGEST_UNLOAD_MS); // a frozen tab answers nothing either
+    });
   }
 
   async #restore() {
-    const { pictures, masks, patches } = await this.#store.all();
+    const { pictures, files, masks, patches } = await this.#store.all();
     const fresh = pictures.filter(({ saved }) => Date.now() - saved < LONGEST_KEPT_MS).sort((a, b) => a.order - b.order);
     const edited = fresh.find(({ active }) => active) ?? fresh[0];
-    for (const { id, name, file, fills } of fresh) {
-      const picture = await Picture.open(file, name, id).catch(() => null);
+    for (const { id, name, fills } of fresh) {
+      const picture = await Picture.open(files.find((one) => one.id === id)?.file, name, id).catch(() => null);
       if (!picture) continue;
       this.#stored.add(id);
       bringBack(picture, fills, patches, masks.find((mask) => mask.id === id)?.diff);
@@ -68,7 +102,7 @@ export class Recovery {
 
   /** Whether there is work that is not stored. */
   get #lossy() {
-    return (!this.#on || this.#told) && this.workspace.pictures.some(({ history }) => history.canUndo);
+    return (!this.#on || this.#told || this.#writes || this.#changed.size) && this.workspace.pictures.some(({ history }) => history.canUndo);
   }
 
   #note(picture) {
@@ -80,7 +114,11 @@ export class Recovery {
   #flush() {
     clearTimeout(this.#timer);
     if (!this.#on || !this.#changed.size) return;
-    this.#writing = this.#writing.then(() => this.#write()).catch(() => this.#tell("This browser has no space to store your work: reloading loses it."));
+    this.#writes++;
+    this.#writing = this.#writing
+      .then(() => this.#write())
+      .catch(() => this.#tell("This browser has no space to store your work: reloading loses it."))
+      .finally(() => this.#writes--);
   }
 
   async #write() {
@@ -93,7 +131,8 @@ export class Recovery {
     }
     const saved = Date.now();
     await this.#store.put({
-      pictures: pictures.map(({ id, name, file, patches }, order) => ({ id, name, file, order, saved, active: id === active?.id, fills: patches.map((patch) => patch.id) })),
+      pictures: pictures.map(({ id, name, patches }, order) => ({ id, name, order, saved, active: id === active?.id, fills: patches.map((patch) => patch.id) })),
+      files: pictures.filter(({ id }) => !this.#stored.has(id)).map(({ id, file }) => ({ id, file })),
       masks: changed.map(({ id, mask }) => ({ id, diff: mask.snapshot() })),
       patches: pictures.flatMap((picture) => picture.patches.filter(({ id }) => !this.#stored.has(id)).map((patch) => patch.plain)),
     });
@@ -114,20 +153,6 @@ export class Recovery {
     if (!this.#told) say(text, true);
     this.#told = true;
   }
-}
-
-/** Whether this tab is the one that stores work; after a reload, the old page may hold that role for a moment. */
-async function locked() {
-  if (!navigator.locks) return true;
-  return new Promise((resolve) => {
-    const held = new Promise(() => {}); // until the page goes
-    navigator.locks
-      .request("retouch-work", { signal: AbortSignal.timeout(LOCK_MS) }, () => {
-        resolve(true);
-        return held;
-      })
-      .catch(() => resolve(false));
-  });
 }
 
 /** Each fill and the mask become a step of the history, so that they can be undone after a reload too. */

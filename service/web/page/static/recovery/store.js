@@ -1,11 +1,12 @@
 // Work in IndexedDB, so that a reload loses nothing: files, masks and fills of the open photographs. No key is in it.
 
-const STORES = ["pictures", "masks", "patches"];
+const STORES = ["pictures", "files", "masks", "patches"];
 
 /** @returns {Promise<IDBDatabase>} */
 function opened() {
-  const request = indexedDB.open("retouch", 1);
+  const request = indexedDB.open("retouch", 2);
   request.addEventListener("upgradeneeded", () => {
+    for (const name of [...request.result.objectStoreNames]) request.result.deleteObjectStore(name);
     for (const name of STORES) request.result.createObjectStore(name, { keyPath: "id" });
   });
   return settled(request);
@@ -30,6 +31,7 @@ export class WorkStore {
       for (const type of ["abort", "error"]) transaction.addEventListener(type, () => reject(transaction.error));
     });
     const result = work((name) => transaction.objectStore(name));
+    transaction.commit(); // it would otherwise wait for the page, and be lost with a page that is left
     await done;
     return result;
   }
@@ -51,8 +53,8 @@ export class WorkStore {
 
   /** Everything stored. */
   async all() {
-    const [pictures, masks, patches] = await Promise.all(STORES.map((name) => this.#read((store) => store(name).getAll())));
-    return { pictures, masks, patches };
+    const [pictures, files, masks, patches] = await Promise.all(STORES.map((name) => this.#read((store) => store(name).getAll())));
+    return { pictures, files, masks, patches };
   }
 
   async #read(ask) {
