@@ -79,7 +79,7 @@ export async function startPage() {
 }
 
 /** Reads the models until all that the server loads are there; those that come first are offered first. */
-async function readModels(api, tabs, gallery, fills, told = false) {
+async function readModels(api, tabs, gallery, fills, repeated = false) {
   const again = () => readModels(api, tabs, gallery, fills, true);
   fills.onWaiting = api.onModelGone = () => {};
   try {
@@ -92,7 +92,7 @@ async function readModels(api, tabs, gallery, fills, told = false) {
       api.onModelGone = again;
       return;
     }
-    if (!found && !told) say("No model is ready yet.");
+    if (!found && !repeated) say("No model is ready yet.");
   } catch (error) {
     say(explained(error), true);
     if (error.status === 401 || error instanceof SyntaxError) {

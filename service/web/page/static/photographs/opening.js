@@ -12,7 +12,7 @@ export function connectOpening(open) {
     pick.value = ""; // so that the same file can be chosen again
     if (files.length) open(files);
   };
-  addEventListener("paste", ({ clipboardData }) => given(clipboardData, open));
+  addEventListener("paste", ({ clipboardData }) => openFrom(clipboardData, open));
   addEventListener("dragover", (event) => {
     event.preventDefault();
     $("stage").classList.add("dropping");
@@ -22,12 +22,12 @@ export function connectOpening(open) {
     if (event.target.type === "file") return; // a field takes it itself
     event.preventDefault();
     $("stage").classList.remove("dropping");
-    if (!given(event.dataTransfer, open)) say("That is a link, not a file: save the picture first, then open it.", true);
+    if (!openFrom(event.dataTransfer, open)) say("That is a link, not a file: save the picture first, then open it.", true);
   });
 }
 
 /** Opens what was dropped or pasted, but not behind a dialog; false if no file is among it. */
-function given({ files }, open) {
+function openFrom({ files }, open) {
   if (files.length && !document.querySelector("dialog[open]")) open([...files]);
   return files.length > 0;
 }

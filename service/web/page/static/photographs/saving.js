@@ -14,7 +14,7 @@ export function resultName(name, format) {
 }
 
 /** A sentence that says whether the pixels outside the fills are unchanged. */
-function told(format, exact) {
+function exactness(format, exact) {
   if (format !== "jpeg") return exact ? "Outside the fills, no pixel has changed." : "This kind of file cannot be kept exactly: pixels outside the fills may differ a little.";
   return exact ? "Only the fills and the blocks of pixels that they touch were encoded again." : "JPEG changes every pixel a little.";
 }
@@ -38,7 +38,7 @@ export class Saving {
     try {
       const { blob, exact } = await exportPicture(picture, format);
       download(blob, resultName(picture.name, format));
-      say(`Saved. ${told(format, exact)}`);
+      say(`Saved. ${exactness(format, exact)}`);
     } catch (error) {
       say(error.message, true);
     }

@@ -29,11 +29,11 @@ export class Workspace extends EventTarget {
         failures.push(error.message);
       }
     }
-    const told = { 0: "", 1: `${opened[0]?.name} is open. ` }[opened.length] ?? `${opened.length} photographs are open. `;
+    const summary = { 0: "", 1: `${opened[0]?.name} is open. ` }[opened.length] ?? `${opened.length} photographs are open. `;
     const converted = opened.flatMap(({ origin }) => origin || []).join(", ");
     const note = converted && `${converted} was converted to PNG; an animation becomes its first frame. `;
     const [first = ""] = failures;
-    say(told + note + (failures.length > 1 ? `${failures.length} files could not be opened: ${first}` : first), first !== "");
+    say(summary + note + (failures.length > 1 ? `${failures.length} files could not be opened: ${first}` : first), first !== "");
   }
 
   /** Adds a picture; while it is not edited, its decoded pixels are freed. */

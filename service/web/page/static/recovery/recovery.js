@@ -18,7 +18,7 @@ export class Recovery {
   #changed = new Set();
   #timer = 0;
   #on = false;
-  #told = false;
+  #warned = false;
   #writing = Promise.resolve();
   /** Number of writes that have begun or wait for another one. */
   #writes = 0;
@@ -46,7 +46,7 @@ export class Recovery {
   /** Restores stored work and stores further work; not in a second tab, which would overwrite the first one's. */
   async start() {
     addEventListener("beforeunload", (event) => this.#lossy && event.preventDefault());
-    if (!(await this.#becomesOwner())) return this.#tell("Retouch is open in another tab. Work in this tab is not stored: reloading loses it.");
+    if (!(await this.#becomesOwner())) return this.#warn("Retouch is open in another tab. Work in this tab is not stored: reloading loses it.");
     try {
       await this.#restore();
       this.#on = true;
@@ -102,7 +102,7 @@ export class Recovery {
 
   /** Whether there is work that is not stored. */
   get #lossy() {
-    return (!this.#on || this.#told || this.#writes || this.#changed.size) && this.workspace.pictures.some(({ history }) => history.canUndo);
+    return (!this.#on || this.#warned || this.#writes || this.#changed.size) && this.workspace.pictures.some(({ history }) => history.canUndo);
   }
 
   #note(picture) {
@@ -117,7 +117,7 @@ export class Recovery {
     this.#writes++;
     this.#writing = this.#writing
       .then(() => this.#write())
-      .catch(() => this.#tell("This browser has no space to store your work: reloading loses it."))
+      .catch(() => this.#warn("This browser has no space to store your work: reloading loses it."))
       .finally(() => this.#writes--);
   }
 
@@ -126,7 +126,7 @@ export class Recovery {
     const changed = [...this.#changed].filter((picture) => pictures.includes(picture));
     this.#changed.clear();
     if (pictures.reduce((sum, picture) => sum + bytesOf(picture), 0) > LARGEST_WORK) {
-      this.#tell("Your work is too large to be stored in this browser: reloading loses it.");
+      this.#warn("Your work is too large to be stored in this browser: reloading loses it.");
       return;
     }
     const saved = Date.now();
@@ -149,9 +149,9 @@ export class Recovery {
     say("Deleted: this browser stores none of this work. Open photographs stay open until you leave.");
   }
 
-  #tell(text) {
-    if (!this.#told) say(text, true);
-    this.#told = true;
+  #warn(text) {
+    if (!this.#warned) say(text, true);
+    this.#warned = true;
   }
 }
 

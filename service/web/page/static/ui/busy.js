@@ -1,6 +1,6 @@
 // Work in progress on the server: elapsed time, a busy server's waiting time, and the button that cancels.
 
-import { patiently } from "../server/patience.js";
+import { withRetries } from "../server/retry.js";
 import { Refusal } from "../server/api.js";
 import { $, hide } from "./dom.js";
 import { say } from "./status.js";
@@ -56,7 +56,7 @@ export class Busy {
         name();
         return send({ signal: ended, requestId, onSent });
       };
-      return patiently(attempt, ended, (seconds, error) => this.#wait(seconds, error));
+      return withRetries(attempt, ended, (seconds, error) => this.#wait(seconds, error));
     };
     let made = null;
     try {

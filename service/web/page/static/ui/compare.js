@@ -22,10 +22,10 @@ export class Compare {
       event.stopPropagation();
       this.#put(view.divider + step);
     };
-    for (const [type, held] of Object.entries({ pointerdown: true, pointerup: false, pointerleave: false, pointercancel: false, blur: false })) {
-      $("peek").addEventListener(type, () => this.hold(held));
+    for (const [type, pressed] of Object.entries({ pointerdown: true, pointerup: false, pointerleave: false, pointercancel: false, blur: false })) {
+      $("peek").addEventListener(type, () => this.showOriginal(pressed));
     }
-    $("peek").addEventListener("keydown", ({ key }) => (key === "Enter" || key === " ") && this.hold(true)); // until a key is let go
+    $("peek").addEventListener("keydown", ({ key }) => (key === "Enter" || key === " ") && this.showOriginal(true)); // until a key is let go
   }
 
   /** Shows or hides the divider. */
@@ -40,10 +40,10 @@ export class Compare {
     }
   }
 
-  /** Shows the original alone, without mask and fills, while held. */
-  hold(held) {
-    if (this.view.original === held) return;
-    this.view.original = held;
+  /** Shows the original alone, without mask and fills, or the edited picture. */
+  showOriginal(shown) {
+    if (this.view.original === shown) return;
+    this.view.original = shown;
     this.view.redraw();
   }
 

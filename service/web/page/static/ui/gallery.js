@@ -2,7 +2,7 @@
 
 import { safeName } from "../files/bytes.js";
 import { download } from "../files/export.js";
-import { patiently } from "../server/patience.js";
+import { withRetries } from "../server/retry.js";
 import { explained } from "./busy.js";
 import { $, element, figure } from "./dom.js";
 import { say } from "./status.js";
@@ -42,7 +42,7 @@ export class Gallery {
     this.#asking = true;
     try {
       const path = this.#cursor ? `${PAGE}&cursor=${encodeURIComponent(this.#cursor)}` : PAGE;
-      const { results, next_cursor } = await patiently(() => this.api.get(path, signal), signal, (_, error) => $("panel-results").hidden || say(explained(error), true));
+      const { results, next_cursor } = await withRetries(() => this.api.get(path, signal), signal, (_, error) => $("panel-results").hidden || say(explained(error), true));
       this.#cursor = next_cursor;
       $("kept").append(...results.map((result) => this.#figure(result, signal)));
       this.#count();
@@ -69,7 +69,7 @@ export class Gallery {
     const path = `v1/results/${id}`;
     const caption = `${model}, ${new Date(created).toLocaleString()}`;
     const image = element("img", { alt: caption, width: width ?? 4, height: height ?? 3 });
-    patiently(() => this.api.blob(`${path}/thumbnail`, { signal }), signal, () => {}).then(
+    withRetries(() => this.api.blob(`${path}/thumbnail`, { signal }), signal, () => {}).then(
       (blob) => made.isConnected && (image.src = URL.createObjectURL(blob)), // it may be deleted by now
       () => {}, // its caption is shown instead
     );

@@ -36,7 +36,7 @@ export function connectShortcuts({ view, workspace, painting, fills, menu, compa
     "-": () => view.zoomBy(0.8),
     0: () => view.fit(),
     1: () => view.zoomTo(1),
-    c: () => compare.hold(true),
+    c: () => compare.showOriginal(true),
     d: () => compare.toggle(),
     pageup: () => workspace.step(-1),
     pagedown: () => workspace.step(1),
@@ -62,5 +62,5 @@ export function connectShortcuts({ view, workspace, painting, fills, menu, compa
     act();
   });
   // the key may be let go in another window
-  for (const type of ["keyup", "blur"]) addEventListener(type, () => compare.hold(false));
+  for (const type of ["keyup", "blur"]) addEventListener(type, () => compare.showOriginal(false));
 }

@@ -22,7 +22,7 @@ export function connectPointers(stage, view, hands) {
   /** @type {Map<number, {clientX: number, clientY: number}>} */
   const fingers = new Map();
   let mode = /** @type {"paint" | "pan" | "pinch" | null} */ (null);
-  let spaceHeld = false;
+  let spacePressed = false;
   let last = null;
 
   stage.addEventListener("pointerdown", (event) => {
@@ -41,7 +41,7 @@ export function connectPointers(stage, view, hands) {
     if (mode) return;
     stage.setPointerCapture(event.pointerId);
     last = event;
-    mode = event.buttons & MIDDLE || spaceHeld ? "pan" : "paint";
+    mode = event.buttons & MIDDLE || spacePressed ? "pan" : "paint";
     if (mode === "paint") {
       hands.begin(view.at(event), { erase: (event.buttons & (RIGHT | PEN_ERASER)) !== 0, line: event.shiftKey });
       hands.move(view.at(event), pressureOf(event));
@@ -82,17 +82,17 @@ export function connectPointers(stage, view, hands) {
   let pointed = false;
   addEventListener("pointerdown", () => (pointed = true), true);
   addEventListener("keydown", ({ key }) => key === "Tab" && (pointed = false));
-  const space = (held) => (event) => {
+  const space = (pressed) => (event) => {
     const panning = pointed && stage.matches(":hover");
     if (event.code !== "Space" || event.target.closest(panning ? "dialog" : "button, input, select, summary, dialog")) return;
     event.preventDefault();
-    spaceHeld = held;
-    stage.classList.toggle("panning", held);
+    spacePressed = pressed;
+    stage.classList.toggle("panning", pressed);
   };
   addEventListener("keydown", space(true));
   addEventListener("keyup", space(false));
   addEventListener("blur", () => {
-    spaceHeld = false;
+    spacePressed = false;
     stage.classList.remove("panning");
   });
 }

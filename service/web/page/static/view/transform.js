@@ -23,15 +23,15 @@ export function zoomed(transform, factor, at, picture, stage) {
   const scale = Math.min(LARGEST_SCALE, Math.max(smallest, transform.scale * factor));
   const ratio = scale / transform.scale;
   const moved = { scale, x: at.x - (at.x - transform.x) * ratio, y: at.y - (at.y - transform.y) * ratio };
-  return held(moved, picture, stage);
+  return clamped(moved, picture, stage);
 }
 
 export function panned(transform, dx, dy, picture, stage) {
-  return held({ ...transform, x: transform.x + dx, y: transform.y + dy }, picture, stage);
+  return clamped({ ...transform, x: transform.x + dx, y: transform.y + dy }, picture, stage);
 }
 
 /** Keeps at least a strip of the picture on the stage. */
-function held({ scale, x, y }, picture, stage) {
+function clamped({ scale, x, y }, picture, stage) {
   const keep = 48;
   const within = (value, size, space) => Math.min(space - keep, Math.max(keep - size * scale, value));
   return { scale, x: within(x, picture.width, stage.width), y: within(y, picture.height, stage.height) };

@@ -184,7 +184,7 @@ function refine(bits, { values, ac }, at, scan) {
 
 /** Bits of a scan; zeros after its end. */
 class Bits {
-  #held = 0;
+  #buffer = 0;
   #count = 0;
 
   constructor(bytes, at) {
@@ -198,14 +198,14 @@ class Bits {
       if (byte !== 255) this.at++;
       else if (this.bytes[this.at + 1] === 0) this.at += 2;
       else byte = 0; // a marker: the scan ends
-      this.#held = (this.#held << 8) | byte;
+      this.#buffer = (this.#buffer << 8) | byte;
     }
   }
 
   take(count) {
     this.#need(count);
     this.#count -= count;
-    return (this.#held >>> this.#count) & ((1 << count) - 1);
+    return (this.#buffer >>> this.#count) & ((1 << count) - 1);
   }
 
   /** A signed number of that many bits (EXTEND of T.81, F.2.2.1). */
@@ -216,7 +216,7 @@ class Bits {
 
   symbol(table) {
     this.#need(16);
-    const found = table[(this.#held >>> (this.#count - 16)) & 65535];
+    const found = table[(this.#buffer >>> (this.#count - 16)) & 65535];
     if (!found) throw new Error("The JPEG is damaged.");
     this.#count -= found >> 8;
     return found & 255;

@@ -104,17 +104,17 @@ function lengthsFor(often) {
 
 /** Writes bits as bytes, in parts; a byte 0xff is followed by 0 (byte stuffing). */
 class BitWriter {
-  #held = 0;
+  #buffer = 0;
   #count = 0;
   #part = new Uint8Array(2 ** 20);
   #at = 0;
   #full = [];
 
   put(value, size) {
-    this.#held = (this.#held << size) | value;
+    this.#buffer = (this.#buffer << size) | value;
     for (this.#count += size; this.#count > 7; ) {
       this.#count -= 8;
-      const byte = (this.#held >>> this.#count) & 255;
+      const byte = (this.#buffer >>> this.#count) & 255;
       this.#part[this.#at++] = byte;
       if (byte === 255) this.#part[this.#at++] = 0;
       if (this.#at < this.#part.length - 1) continue;

@@ -2,14 +2,14 @@
 
 import { Refusal, Unreachable } from "./api.js";
 
-const LONGEST_WAIT_S = 900; // a longer wait is shown to the person, who decides
+const LONGEST_WAIT_S = 900; // a longer wait is shown, and the person decides
 const BACKOFF_S = [1, 2, 3, 5, 8, 10];
 
 /**
  * Seconds until a failed call is worth repeating; null if it never is.
  * @param {Error} error @param {number} attempt 0 for the first
  */
-export function waitFor(error, attempt) {
+export function retryDelay(error, attempt) {
   const backoff = BACKOFF_S[Math.min(attempt, BACKOFF_S.length - 1)];
   if (error instanceof Unreachable) return backoff;
   if (!(error instanceof Refusal)) return null;
@@ -24,16 +24,16 @@ export function waitFor(error, attempt) {
  * @template T
  * @param {(requestId: string | null) => Promise<T>} call gets the id of the preceding refusal
  * @param {AbortSignal} signal
- * @param {(seconds: number, error: Error) => void} onWait told before each wait
+ * @param {(seconds: number, error: Error) => void} onWait called before each wait
  * @returns {Promise<T>}
  */
-export async function patiently(call, signal, onWait) {
+export async function withRetries(call, signal, onWait) {
   let requestId = null;
   for (let attempt = 0; ; attempt++) {
     try {
       return await call(requestId);
     } catch (error) {
-      const seconds = waitFor(error, attempt);
+      const seconds = retryDelay(error, attempt);
       if (seconds === null) throw error;
       requestId = error.requestId ?? null;
       onWait(seconds, error);
