@@ -85,7 +85,7 @@ def _run_length(lines: bytes) -> bytes:
     return packer.compress(lines) + packer.flush()
 
 
-def found(name: str) -> Any:
+def import_optional(name: str) -> Any:
     """Return an optional library; None if it is not installed."""
     try:
         return import_module(name)
@@ -95,7 +95,7 @@ def found(name: str) -> Any:
 
 def packers() -> dict[str, Callable[[bytes], bytes]]:
     """Return the functions that compress filtered scanlines, by name."""
-    isal, libdeflate = found("isal.isal_zlib"), found("deflate")
+    isal, libdeflate = import_optional("isal.isal_zlib"), import_optional("deflate")
     chosen: dict[str, Callable[[bytes], bytes]] = {"zlib, level 1, run lengths": _run_length}
     for level in (0, 1, 2, 3) if isal else ():
         chosen[f"isal, level {level}"] = lambda lines, n=level: isal.compress(lines, n)
@@ -106,7 +106,7 @@ def packers() -> dict[str, Callable[[bytes], bytes]]:
 
 def writers() -> dict[str, Callable[[Pixels], bytes]]:
     """Return the functions that write whole files of 8-bit RGB, by name."""
-    fpng, imagecodecs = found("fpng"), found("imagecodecs")
+    fpng, imagecodecs = import_optional("fpng"), import_optional("imagecodecs")
     chosen: dict[str, Callable[[Pixels], bytes]] = {"the service, whole file": lambda p: encode_png(p, None)}
     if fpng:
         chosen["fpng, whole file"] = fpng.from_ndarray
@@ -117,7 +117,7 @@ def writers() -> dict[str, Callable[[Pixels], bytes]]:
 
 def inflaters() -> dict[str, Callable[[bytes, int], bytes]]:
     """Return the functions that inflate, by name; their arguments are the data and the size of the result."""
-    isal, libdeflate = found("isal.isal_zlib"), found("deflate")
+    isal, libdeflate = import_optional("isal.isal_zlib"), import_optional("deflate")
     chosen: dict[str, Callable[[bytes, int], bytes]] = {"zlib": lambda data, _: zlib.decompress(data)}
     if isal:
         chosen["isal"] = lambda data, size: isal.decompress(data, bufsize=size)
@@ -138,7 +138,7 @@ def interleaved_ms(works: dict[str, Callable[[], Any]], rounds: int) -> dict[str
     return {name: statistics.median(values) for name, values in times_ms.items()}
 
 
-def measured(pixels: Pixels, rounds: int) -> dict[str, tuple[float, int]]:
+def measure_picture(pixels: Pixels, rounds: int) -> dict[str, tuple[float, int]]:
     """Measure all compressors, then all inflaters, with one picture."""
     lines, packed = filtered(pixels), _run_length(filtered(pixels))
     works: dict[str, Callable[[], Any]] = {name: (lambda p=pack: p(lines)) for name, pack in packers().items()}
@@ -148,7 +148,7 @@ def measured(pixels: Pixels, rounds: int) -> dict[str, tuple[float, int]]:
     for name, inflate in inflaters().items():
         works[f"inflate, {name}"] = lambda i=inflate: i(packed, len(lines))
         sizes[f"inflate, {name}"] = len(packed)
-    for name, check in (("zlib", zlib.crc32), ("isal", getattr(found("isal.isal_zlib"), "crc32", None))):
+    for name, check in (("zlib", zlib.crc32), ("isal", getattr(import_optional("isal.isal_zlib"), "crc32", None))):
         if check is not None:
             works[f"CRC, {name}"] = lambda c=check: c(lines)
             sizes[f"CRC, {name}"] = len(lines)
@@ -213,7 +213,7 @@ def main() -> None:
             [both_ways(pixels, options.rounds) for pixels in square_centres(options.pictures, options.side)]
         )
         return
-    cells: Cells = {name: measured(pixels, options.rounds) for name, pixels in pictures(options.side).items()}
+    cells: Cells = {name: measure_picture(pixels, options.rounds) for name, pixels in pictures(options.side).items()}
     table = Table("ms, kB", *cells)
     methods = list(next(iter(cells.values())))
     for method in methods:

@@ -176,7 +176,7 @@ async def _verdict(run: Run, chosen: dict[str, faults.Fault]) -> dict[str, Any]:
     ledger, client, client_of_load = run.asker.ledger, run.target.client(), run.asker.client()
     answered = [exchange for exchange in ledger.exchanges if exchange.final == 200]
     for exchange in random.Random(run.plan.seed).sample(answered, min(200, len(answered))):
-        await run.asker.again(exchange)
+        await run.asker.send_again(exchange)
     end = time.monotonic() + 60
     while await unsaved(client) and time.monotonic() < end:  # noqa: ASYNC110 -- the state belongs to another process
         await asyncio.sleep(0.2)

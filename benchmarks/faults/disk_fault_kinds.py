@@ -71,13 +71,13 @@ def read_only(folder: Path) -> Iterator[FailingFolder]:
     with _ext4(folder, 64, "remount-ro") as disk:
         trigger = Path("/sys/fs/ext4", _device(disk).name, "trigger_fs_error")
 
-        def again() -> None:
+        def repair() -> None:
             _unmount(disk)
             subprocess.run(["e2fsck", "-fy", str(folder / "image" / "disk")], capture_output=True, check=False)
             _run("mount", "-o", "loop,errors=remount-ro", str(folder / "image" / "disk"), str(disk))
 
         yield FailingFolder(
-            disk / "results", lambda: _put(trigger, "on purpose"), lambda: None, again, mends_live=False
+            disk / "results", lambda: _put(trigger, "on purpose"), lambda: None, repair, mends_live=False
         )
 
 

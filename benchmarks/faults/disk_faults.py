@@ -115,13 +115,13 @@ async def waited_s(server: Server, ready: bool) -> float | None:
     return None
 
 
-async def durable(client: Client) -> None:
+async def wait_until_saved(client: Client) -> None:
     """Wait until no result is waiting to be saved."""
     while await unsaved(client):  # noqa: ASYNC110 -- the state belongs to another process
         await asyncio.sleep(0.05)
 
 
-async def keep_asking(server: Server, outcome: Outcome) -> None:
+async def keep_sending(server: Server, outcome: Outcome) -> None:
     """Run a client that does not save its results."""
     while True:
         outcome.unsaved[await ask(server, UNSAVED, outcome)] += 1
@@ -133,16 +133,16 @@ async def fault(server: Server, disk: FailingFolder, outcome: Outcome) -> None:
     await server.until_ready(retouch_is_ready)
     for _ in range(BEFORE):
         outcome.during[f"before: {await ask(server, SAVED, outcome)}"] += 1
-    await asyncio.wait_for(durable(server.client()), LIMIT_S)
+    await asyncio.wait_for(wait_until_saved(server.client()), LIMIT_S)
     disk.begin()
     started = time.monotonic()
     places = asyncio.Semaphore(AT_ONCE)
 
-    async def one() -> None:
+    async def send_request() -> None:
         async with places:
             outcome.during[await ask(server, LARGE, outcome)] += 1
 
-    await asyncio.gather(*(one() for _ in range(DURING)))
+    await asyncio.gather(*(send_request() for _ in range(DURING)))
     outcome.unready_s = await waited_s(server, ready=False)
     content_type, body = inpaint_body(128, format="png")
     outcome.job = await ask(server, encode("/v1/inpaint", content_type, body, {"Prefer": "respond-async"}), outcome)
@@ -164,7 +164,7 @@ async def recovery(server: Server, disk: FailingFolder, outcome: Outcome) -> Non
     outcome.there = await count_readable(server, outcome)
 
 
-def ended(server: Server, how: signal.Signals, outcome: Outcome) -> None:
+def end_server(server: Server, how: signal.Signals, outcome: Outcome) -> None:
     """End a server with all its processes; records its last log line."""
     if how is signal.SIGKILL:
         os.killpg(server.process.pid, how)
@@ -176,18 +176,18 @@ def ended(server: Server, how: signal.Signals, outcome: Outcome) -> None:
     outcome.exit_lines = [json.dumps(line) for line in lines if line.get("event") in wanted]
 
 
-async def life(disk: FailingFolder, folder: Path, outcome: Outcome) -> None:
+async def run_server(disk: FailingFolder, folder: Path, outcome: Outcome) -> None:
     """Run one server through the fault, and its successor on a healthy disk."""
     with serving(disk, folder, outcome.workers) as server:
         await server.until_ready(retouch_is_ready)
-        asking = asyncio.create_task(keep_asking(server, outcome))
+        sending = asyncio.create_task(keep_sending(server, outcome))
         await fault(server, disk, outcome)
         if outcome.end == "room":
             await recovery(server, disk, outcome)
-        asking.cancel()
+        sending.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await asking
-        ended(server, signal.SIGKILL if outcome.end == "SIGKILL" else signal.SIGTERM, outcome)
+            await sending
+        end_server(server, signal.SIGKILL if outcome.end == "SIGKILL" else signal.SIGTERM, outcome)
     disk.end()
     disk.renew()
     with serving(disk, folder, outcome.workers) as server:
@@ -206,7 +206,7 @@ def run(kind: str, end: str, workers: int) -> Outcome | None:
             return None
         if end == "room" and not disk.mends_live:
             return None
-        asyncio.run(life(disk, Path(name), outcome))
+        asyncio.run(run_server(disk, Path(name), outcome))
     return outcome
 
 

@@ -55,12 +55,14 @@ async def run(
         failing = asyncio.create_task(faults.run(stop))
         places = asyncio.Semaphore(at_once)
 
-        async def one(work: Callable[[], Awaitable[None]]) -> None:
+        async def run_after_pause(work: Callable[[], Awaitable[None]]) -> None:
             async with places:
                 await work()
                 await asyncio.sleep(chance.uniform(*_REQUEST_PAUSE_S))
 
-        await asyncio.gather(*(one(clients.job if number % 2 else clients.picture) for number in range(requests)))
+        await asyncio.gather(
+            *(run_after_pause(clients.job if number % 2 else clients.picture) for number in range(requests))
+        )
         sent_s = time.monotonic() - begun
         stop.set()
         await failing

@@ -85,7 +85,7 @@ class Asker:
         headers = {"Idempotency-Key": exchange.key, "X-Request-ID": exchange.key}
         request = encode(self.path, self.content_type, self.body, headers)
         while exchange.final != 200 and time.monotonic() < exchange.sent_at + self.total_timeout_s:
-            reply = await self._try(exchange, request)
+            reply = await self._send_once(exchange, request)
             exchange.tries.append(reply.status)
             exchange.done_at = time.monotonic()
             if reply.status == 200:
@@ -99,14 +99,14 @@ class Asker:
                 self.ledger.odd.append(f"{reply.status} {reply.body[:200]!r}")
                 return
 
-    async def _try(self, exchange: Exchange, request: bytes) -> Reply:
+    async def _send_once(self, exchange: Exchange, request: bytes) -> Reply:
         try:
             return await asyncio.wait_for(self.client().send(request), self.timeout_s)
         except asyncio.TimeoutError:
             exchange.hung = True
             return Reply(0, {}, b"", "hung")
 
-    async def again(self, exchange: Exchange) -> None:
+    async def send_again(self, exchange: Exchange) -> None:
         """Send an answered request again: the same key must give the same result."""
         headers = {"Idempotency-Key": exchange.key}
         reply = await self.client().send(encode(self.path, self.content_type, self.body, headers))
@@ -120,14 +120,14 @@ async def missing_results(ledger: Ledger, client: Client, total_timeout_s: float
     end = time.monotonic() + total_timeout_s
     while True:
         left, missing = list(promised.items()), {}  # type: ignore[var-annotated]
-        await asyncio.gather(*(_look(client, left, missing) for _ in range(8)))
+        await asyncio.gather(*(_check_results(client, left, missing) for _ in range(8)))
         if not missing or time.monotonic() > end:
             return [f"{location}: {status}" for location, status in missing.items()]
         promised = {location: promised[location] for location in missing}
         await asyncio.sleep(1.0)
 
 
-async def _look(client: Client, left: list[tuple[str, str]], missing: dict[str, int]) -> None:
+async def _check_results(client: Client, left: list[tuple[str, str]], missing: dict[str, int]) -> None:
     while left:
         location, digest = left.pop()
         reply = await client.get(location)

@@ -154,25 +154,38 @@ def reference(bench: Bench) -> None:
     assert wrong == 0
 
 
+class _OverlappedBatches:
+    """Launches batches while earlier ones run, and counts the ones whose results are wrong."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._engine, self._device = bench.engine, bench.device()
+        self._running: list[tuple[Any, Case]] = []
+        self.wrong = 0
+
+    def launch(self, case: Case) -> None:
+        if len(self._running) == self._device.depth:
+            self._check_oldest()
+        self._running.append((self._device.launch(self._engine, case.samples), case))
+
+    def close(self) -> None:
+        while self._running:
+            self._check_oldest()
+        self._device.close()
+
+    def _check_oldest(self) -> None:
+        ticket, case = self._running.pop(0)
+        self.wrong += differs(self._device.collect(ticket), case.wanted) > 1
+
+
 def memory(bench: Bench) -> None:
     """Measure device and host memory over many batches of mixed sizes, after every shape was used once."""
-    cuda, known, chance, made = open_cuda(), cases(bench, 12), random.Random(0), bench.device()
-    library = load_cvcuda()
-    wrong = 0
-    waiting: list[tuple[Any, Case]] = []
-
-    def work(case: Case) -> None:
-        nonlocal wrong
-        if len(waiting) == made.depth:
-            ticket, done = waiting.pop(0)
-            wrong += differs(made.collect(ticket), done.wanted) > 1
-        waiting.append((made.launch(bench.engine, case.samples), case))
-
+    cuda, known, chance, library = open_cuda(), cases(bench, 12), random.Random(0), load_cvcuda()
+    batches = _OverlappedBatches(bench)
     for case in [*known, *known, *known]:
-        work(case)
+        batches.launch(case)
     before: dict[str, Any] | None = None
     for number in range(bench.arguments.batches + 1):
-        work(chance.choice(known))
+        batches.launch(chance.choice(known))
         if number % max(1, bench.arguments.batches // 10) == 0:
             free, _ = cuda.call_runtime("cudaMemGetInfo")
             now = {
@@ -181,14 +194,12 @@ def memory(bench: Bench) -> None:
                 "cvcuda_items": library.cache_size(),
             }
             before = before or now
-            bench.log_figures("memory", batch=number, wrong=wrong, **now)
-    for ticket, case in waiting:
-        wrong += differs(made.collect(ticket), case.wanted) > 1
-    made.close()
+            bench.log_figures("memory", batch=number, wrong=batches.wrong, **now)
+    batches.close()
     assert before is not None
     grown = {"device_mb": before["free_mb"] - now["free_mb"], "host_mb": round(now["rss_mb"] - before["rss_mb"], 1)}
-    bench.log_figures("memory", batches=bench.arguments.batches, wrong=wrong, grown=grown)
-    assert wrong == 0
+    bench.log_figures("memory", batches=bench.arguments.batches, wrong=batches.wrong, grown=grown)
+    assert batches.wrong == 0
     assert grown["device_mb"] <= 2
     assert grown["host_mb"] <= 64
 

@@ -87,10 +87,10 @@ def _levels_off(body: bytes | BaseException, wanted: bytes | BaseException) -> i
 
 
 async def _ask_all(pipeline: Pipeline, work: Workload) -> list[bytes | BaseException]:
-    async def one(number: int) -> bytes:
+    async def request_png(number: int) -> bytes:
         now = pipeline.clock()
         call = Call(f"full-{number}", now, now + _TIMEOUT_S)
         reply = await pipeline.run(work.order(number, "png", save=False), call)
         return reply.pictures[0].body
 
-    return list(await asyncio.gather(*map(one, range(len(work.images))), return_exceptions=True))
+    return list(await asyncio.gather(*map(request_png, range(len(work.images))), return_exceptions=True))

@@ -73,7 +73,7 @@ def job(bench: Bench, count: int) -> Workload:
     rng = np.random.default_rng(3)
     folder = bench.arguments.images
     files = sorted(path for path in folder.iterdir() if path.suffix in {".jpg", ".jpeg", ".png"}) if folder else []
-    images = [sized(path.read_bytes(), side) for path in files] or [
+    images = [resized_jpeg(path.read_bytes(), side) for path in files] or [
         encode(Picture(rng.integers(0, 256, (side, side, 3), np.uint8)), "jpeg", 92) for _ in range(8)
     ]
     masks = None
@@ -83,7 +83,7 @@ def job(bench: Bench, count: int) -> Workload:
     return Workload(bench.manifest.name, [images[number % len(images)] for number in range(count)], masks)
 
 
-def sized(image: bytes, side: int) -> bytes:
+def resized_jpeg(image: bytes, side: int) -> bytes:
     """Resize a picture to side × side, as a JPEG."""
     pixels: Any = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_COLOR)
     pixels = cv2.resize(pixels, (side, side), interpolation=cv2.INTER_AREA)

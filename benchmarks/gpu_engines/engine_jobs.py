@@ -236,16 +236,16 @@ def _measure_public(job: Job, manifest: Manifest) -> None:
 
 
 def _torch_ms(torch: Any, run: Any, run_s: float) -> float:
-    several = _on_gpu_ms(torch, run) if torch.cuda.is_available() else lambda times: _on_cpu_ms(run, times)
-    several(3)
-    times = max(5, int(run_s * 1e3 / several(5)))
-    return sorted(several(times) for _ in range(RUNS))[RUNS // 2]
+    time_runs = _on_gpu_ms(torch, run) if torch.cuda.is_available() else lambda times: _on_cpu_ms(run, times)
+    time_runs(3)
+    times = max(5, int(run_s * 1e3 / time_runs(5)))
+    return sorted(time_runs(times) for _ in range(RUNS))[RUNS // 2]
 
 
 def _on_gpu_ms(torch: Any, run: Any) -> Callable[[int], float]:
     begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
-    def several(times: int) -> float:
+    def time_runs(times: int) -> float:
         begun.record()
         for _ in range(times):
             run()
@@ -253,7 +253,7 @@ def _on_gpu_ms(torch: Any, run: Any) -> Callable[[int], float]:
         ended.synchronize()
         return float(begun.elapsed_time(ended)) / times
 
-    return several
+    return time_runs
 
 
 def _on_cpu_ms(run: Any, times: int) -> float:

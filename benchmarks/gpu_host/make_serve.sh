@@ -40,7 +40,7 @@ step() { # NAME LIMIT_S COMMAND...
 served() { # COMMAND...: start a server, read /readyz until it is ready, request fills, and end it
   local code=0
   set -m; "$@" & local server=$!; set +m   # in a new process group
-  timeout $((LIMIT - 15)) $python -m benchmarks.gpu_host.probe_serve ask $RETOUCH_PORT $OUT $NAME $server || code=$?
+  timeout $((LIMIT - 15)) $python -m benchmarks.gpu_host.probe_serve probe $RETOUCH_PORT $OUT $NAME $server || code=$?
   kill -TERM -- -$server; sleep 0.5; for _ in $(seq 40); do kill -0 -- -$server 2> /dev/null || break; sleep 0.25; done
   kill -KILL -- -$server 2> /dev/null
   return $code

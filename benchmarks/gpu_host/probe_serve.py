@@ -1,6 +1,6 @@
 """Probes a server that was just started: records /readyz until it is ready, then some fills and their engines.
 
-    python -m benchmarks.gpu_host.probe_serve ask PORT FOLDER NAME PID      # PID: that of the server
+    python -m benchmarks.gpu_host.probe_serve probe PORT FOLDER NAME PID      # PID: that of the server
     python -m benchmarks.gpu_host.probe_serve compare FOLDER
 
 `ask` writes FOLDER/NAME.json and NAME-*.png; `compare` compares every NAME-*.png with serve_cpu-*.png.
@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,52 +27,58 @@ _SIDES = (256, 512, 1000)
 _HEADERS = ("x-engine", "x-batch-size", "x-model", "server-timing")
 
 
-def ask(port: int, folder: Path, name: str, server: int) -> None:
-    """Wait until the server is ready, and request fills.
+def probe(port: int, folder: Path, name: str, server: int) -> None:
+    """Wait until the server is ready, and request fills: FOLDER/NAME.json, and NAME-SIDE.png for each side.
 
     Raises:
         ProcessLookupError: the server's process ended before the server was ready.
     """
-    started = time.monotonic()
     facts: dict[str, Any] = {"readyz": [], "replies": []}
+    file = folder / f"{name}.json"
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-        last = ""
-        while True:
-            try:
-                reply = client.get("/readyz")
-                said, ready = f"{reply.status_code} {reply.text[:600]}", reply.status_code == 200
-            except httpx.HTTPError as error:
-                said, ready = type(error).__name__, False
-            if said != last:
-                facts["readyz"].append([round(time.monotonic() - started, 2), said])
-                (folder / f"{name}.json").write_text(json.dumps(facts, indent=1))
-                last = said
-            if ready:
-                break
-            os.kill(server, 0)
-            time.sleep(0.1)
+        for answer in _answers_until_ready(client, server):
+            facts["readyz"].append(answer)
+            file.write_text(json.dumps(facts, indent=1))
         for side in (*_SIDES, 512, 512, 512):
-            photo, mask = photo_and_mask(side)
-            sent = time.monotonic()
-            reply = client.post(
-                "/v1/inpaint",
-                files={"image": ("photo.jpg", photo, "image/jpeg"), "mask": ("mask.png", mask, "image/png")},
-                data={"save": "false"},
-            )
-            facts["replies"].append(
-                {
-                    "side": side,
-                    "status": reply.status_code,
-                    "ms": round((time.monotonic() - sent) * 1e3, 1),
-                    **{header: reply.headers.get(header) for header in _HEADERS},
-                    "problem": reply.text[:400] if reply.status_code != 200 else "",
-                }
-            )
-            if reply.status_code == 200:
-                (folder / f"{name}-{side}.png").write_bytes(reply.content)
+            facts["replies"].append(_request_fill(client, side, folder / f"{name}-{side}.png"))
         facts["models"] = client.get("/v1/models").text[:4000]
-    (folder / f"{name}.json").write_text(json.dumps(facts, indent=1))
+    file.write_text(json.dumps(facts, indent=1))
     print(json.dumps(facts["replies"], indent=1))
+
+
+def _answers_until_ready(client: httpx.Client, server: int) -> Iterator[tuple[float, str]]:
+    """Poll /readyz until it is 200; yields seconds and answer whenever the answer changes."""
+    started, last = time.monotonic(), ""
+    while True:
+        try:
+            reply = client.get("/readyz")
+            answer, ready = f"{reply.status_code} {reply.text[:600]}", reply.status_code == 200
+        except httpx.HTTPError as error:
+            answer, ready = type(error).__name__, False
+        if answer != last:
+            yield round(time.monotonic() - started, 2), answer
+            last = answer
+        if ready:
+            return
+        os.kill(server, 0)  # raises if the process has ended
+        time.sleep(0.1)
+
+
+def _request_fill(client: httpx.Client, side: int, result: Path) -> dict[str, Any]:
+    """Request a fill of `side`² pixels and write it to `result`; returns the facts about the reply."""
+    photo, mask = photo_and_mask(side)
+    sent = time.monotonic()
+    reply = client.post(
+        "/v1/inpaint",
+        files={"image": ("photo.jpg", photo, "image/jpeg"), "mask": ("mask.png", mask, "image/png")},
+        data={"save": "false"},
+    )
+    took_ms = round((time.monotonic() - sent) * 1e3, 1)
+    if reply.status_code == 200:
+        result.write_bytes(reply.content)
+    headers = {header: reply.headers.get(header) for header in _HEADERS}
+    problem = reply.text[:400] if reply.status_code != 200 else ""
+    return {"side": side, "status": reply.status_code, "ms": took_ms, **headers, "problem": problem}
 
 
 def compare(folder: Path) -> None:
@@ -90,7 +97,7 @@ def compare(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "ask":
-        ask(int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], int(sys.argv[5]))
+    if sys.argv[1] == "probe":
+        probe(int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], int(sys.argv[5]))
     else:
         compare(Path(sys.argv[2]))

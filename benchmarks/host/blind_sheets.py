@@ -99,7 +99,7 @@ def left_first(pair: Pair, seed: int) -> bool:
 
 
 def row(pair: Pair, sides: Sequence[Pixels]) -> Image.Image:
-    """Draw hole, left and right beside each other, under a title."""
+    """Draw hole, left and right side by side, under a title."""
     shown = [np.where(pair.hole[..., None], MAGENTA, pair.truth), *sides]
     side = pair.truth.shape[0]
     image = Image.new("RGB", (3 * side + 2 * GAP, side + TITLE), "white")

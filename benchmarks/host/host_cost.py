@@ -233,14 +233,14 @@ async def ask_all(pipeline: Pipeline, upload: Upload, pictures: int, *, save: bo
     """Send all pictures, four batches of them at a time."""
     room = asyncio.Semaphore(4 * BATCH)
 
-    async def one(number: int) -> None:
+    async def run_order(number: int) -> None:
         async with room:
             now = pipeline.clock()
             options = InpaintOptions.model_validate({"format": upload.reply, "save": save})
             order = Order("inpaint", {"image": upload.image, "mask": upload.mask}, options)
             await pipeline.run(order, Call(f"bench-{number}", now, now + 600))
 
-    await asyncio.gather(*map(one, range(pictures)))
+    await asyncio.gather(*map(run_order, range(pictures)))
 
 
 def measure(side: int, options: argparse.Namespace, probe: Probe) -> list[Row]:

@@ -83,7 +83,7 @@ class Recorder:
         code = frame.f_code
         self._note_maker(frame)
         if code.co_filename.startswith(_ROOMS):
-            frames = list(_ours(frame))
+            frames = list(_project_frames(frame))
             caller = frames[1].f_code if len(frames) > 1 else None
             self.calls.append(Call(frames[-1].f_code, code, caller, threading.current_thread().name))
             if code is codec.decode.__code__ and not self.way:
@@ -150,7 +150,7 @@ class Report:
     frames: list[str]
 
     @property
-    def holds(self) -> bool:
+    def is_within_bars(self) -> bool:
         return len(self.files) <= MAX_FILES and len(self.frames) <= MAX_FRAMES
 
 
@@ -231,7 +231,7 @@ def _until_ready(port: int) -> None:
         time.sleep(0.05)
 
 
-def _ours(frame: FrameType | None) -> Iterator[FrameType]:
+def _project_frames(frame: FrameType | None) -> Iterator[FrameType]:
     """Yield the project's frames on a stack, innermost first."""
     while frame is not None:
         if frame.f_code.co_filename.startswith(_ROOMS):
@@ -280,7 +280,7 @@ def main() -> None:
     print_report(report)
     if options.json:
         options.json.write_text(json.dumps({"files": report.files, "behind": report.behind, "frames": report.frames}))
-    sys.exit(not report.holds)
+    sys.exit(not report.is_within_bars)
 
 
 if __name__ == "__main__":

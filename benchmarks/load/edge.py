@@ -1,4 +1,4 @@
-"""Measures normal requests beside many wasteful connections: none, idle, slow headers, oversized headers.
+"""Measures normal requests during many wasteful connections: none, idle, slow headers, oversized headers.
 
     .venv/bin/python -m benchmarks.load.edge [--connections 1000] [--rounds 5] [--seconds 6] [--json FILE]
 
@@ -37,11 +37,11 @@ CROWDS = ("none", "idle", "slow headers", "oversized headers")
 _HEAD = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
 
 
-async def _one_of_the_crowd(kind: str, host: str, port: int, come: Callable[[], None]) -> None:
+async def _one_of_the_crowd(kind: str, host: str, port: int, count_connection: Callable[[], None]) -> None:
     """Open one wasteful connection after another; ends with the process."""
     while True:
         reader, writer = await asyncio.open_connection(host, port)
-        come()
+        count_connection()
         with contextlib.suppress(ConnectionError):
             if kind == "idle":  # kept alive after one good request
                 writer.write(_HEAD + b"\r\n")
@@ -63,13 +63,15 @@ async def be_a_crowd(kind: str, connections: int, url: str) -> None:
     """Hold the connections until the process is killed; prints a line when all are open."""
     parts, arrivals = urlsplit(url), itertools.count(1)
 
-    def come() -> None:
+    def count_connection() -> None:
         if next(arrivals) == connections:
             print("all here", flush=True)
 
     tasks = []
     for _ in range(connections):
-        tasks.append(asyncio.create_task(_one_of_the_crowd(kind, parts.hostname or "", parts.port or 80, come)))
+        tasks.append(
+            asyncio.create_task(_one_of_the_crowd(kind, parts.hostname or "", parts.port or 80, count_connection))
+        )
         await asyncio.sleep(0.001)
     await asyncio.gather(*tasks)
 
@@ -104,7 +106,7 @@ async def crowd(kind: str, connections: int, url: str) -> AsyncIterator[None]:
 
 
 async def measure(url: str, rounds: int, seconds: float, connections: int) -> dict[str, dict[str, Any]]:
-    """Measure the latencies in ms of normal requests beside each kind of crowd."""
+    """Measure the latencies in ms of normal requests during each kind of crowd."""
     photo, mask = photo_and_mask(256)
     payload = encode("/v1/inpaint", {"image": photo, "mask": mask}, {"format": "jpeg", "save": "false"})
     observations: dict[str, list[Observation]] = {kind: [] for kind in CROWDS}
@@ -148,7 +150,7 @@ def main() -> None:
         result = run_on_uvloop(measure(url, options.rounds, options.seconds, options.connections))
     for row in result.values():
         row["p99_ratio"] = row["p99_ms"] / result["none"]["p99_ms"]
-    print(f"{RATE_PER_S:g} inpaints/s beside {options.connections} connections\n")
+    print(f"{RATE_PER_S:g} inpaints/s during {options.connections} connections\n")
     print("| crowd | requests | failed | p50 ms | p99 ms | p99 ratio to none |\n|---|---|---|---|---|---|")
     for kind, row in result.items():
         figures = f"{row['p50_ms']:.1f} | {row['p99_ms']:.1f} | {row['p99_ratio']:.2f}"

@@ -216,7 +216,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--load", type=float, default=0.0, help="share of the throughput at which latency is measured")
     parser.add_argument(
-        "--one-at-a-time", action="store_true", help="start servers one at a time, if they do not fit beside each other"
+        "--one-at-a-time",
+        action="store_true",
+        help="start servers one at a time, if memory is too small for all",
     )
     parser.add_argument(
         "--engine-alone", action=argparse.BooleanOptionalAction, default=True, help="measure the engine alone, too"

@@ -1,4 +1,4 @@
-"""Measures a small client beside large ones: the latency of small pictures by stage, and the large ones' loss of rate.
+"""Measures clients of small and of large pictures together: the small ones' latency, the large ones' loss of rate.
 
     .venv/bin/python -m benchmarks.load.large_and_small [--large 0 8 25 100] [--addresses 1] [--kind image]
         [--workers 0] [--seconds 60] [--rounds 3] [--pause 1] [--json FILE]

@@ -75,7 +75,7 @@ async def load(url: str, kind: str, body: tuple[str, bytes], seconds: float) -> 
     host, _, port = url.removeprefix("http://").partition(":")
     client, latencies, started = Client(host, int(port)), [], time.perf_counter()
 
-    async def one() -> None:
+    async def keep_sending() -> None:
         while time.perf_counter() < started + seconds:
             sent = time.perf_counter()
             reply = await client.send(encode("/v1/inpaint", *body, _HEADERS[kind]()))
@@ -87,7 +87,7 @@ async def load(url: str, kind: str, body: tuple[str, bytes], seconds: float) -> 
                 await asyncio.sleep(0.005)
             latencies.append(time.perf_counter() - sent)
 
-    await asyncio.gather(*(one() for _ in range(_CONNECTIONS)))
+    await asyncio.gather(*(keep_sending() for _ in range(_CONNECTIONS)))
     client.close()
     return latencies, time.perf_counter() - started
 

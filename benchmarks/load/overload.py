@@ -10,7 +10,7 @@ counted separately. Requests at twice the capacity are refused, so the last ones
 `--seconds` later, and a run takes four times as long as the overload. Reported:
 
 - goodput: replies 200 within their deadline per second of the overload, divided by the capacity;
-- accepted requests: p99, from sending to the whole reply, beside the deadline;
+- accepted requests: p99, from sending to the whole reply, compared with the deadline;
 - refusals: p50, p99 and the slowest, from sending to the whole reply, and the share under 20 ms;
 - obeyed: the share of replies 200 to requests that were repeated at the given time.
 """
@@ -75,7 +75,7 @@ class Overload:
             headers["X-Request-ID"] = request_id
         return encode(self.path, *self.body, headers)
 
-    async def one(self, fresh: bytes, begun: float) -> None:
+    async def send_fresh(self, fresh: bytes, begun: float) -> None:
         sent = time.perf_counter()
         reply = await self.client.send(fresh)
         now = time.perf_counter()
@@ -114,7 +114,7 @@ class Overload:
         tasks = set()
         for due_s in poisson_due_times(rate, seconds, self.rng):
             await asyncio.sleep(max(0.0, begun + due_s - time.perf_counter()))
-            task = asyncio.create_task(self.one(fresh, begun))
+            task = asyncio.create_task(self.send_fresh(fresh, begun))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
         while tasks:
@@ -125,14 +125,14 @@ async def capacity(client: Client, request: bytes, seconds: float) -> float:
     """Measure replies per second at concurrency 64."""
     end, done = time.perf_counter() + seconds, 0
 
-    async def one() -> None:
+    async def keep_sending() -> None:
         nonlocal done
         while time.perf_counter() < end:
             reply = await client.send(request)
             done += reply.status == 200
 
     started = time.perf_counter()
-    await asyncio.gather(*(one() for _ in range(64)))
+    await asyncio.gather(*(keep_sending() for _ in range(64)))
     return done / (time.perf_counter() - started)
 
 

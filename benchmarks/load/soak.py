@@ -61,12 +61,12 @@ class Soak:
     async def clients(self, requests: list[bytes], bad: list[bytes]) -> None:
         """Run clients, each with one request after another and a short pause."""
 
-        async def one() -> None:
+        async def run_client() -> None:
             while not self.over:
                 await self._ask(requests, bad)
                 await asyncio.sleep(self.rng.expovariate(20))
 
-        await asyncio.gather(*(one() for _ in range(self.concurrency)))
+        await asyncio.gather(*(run_client() for _ in range(self.concurrency)))
 
     async def _ask(self, requests: list[bytes], bad: list[bytes]) -> None:
         drawn = self.rng.random()

@@ -31,7 +31,7 @@ class Switch:
         self.traces = self.metrics = True
         self.tracer: Tracer | None = None
 
-    def obey(self, fifo: Path) -> None:
+    def follow_commands(self, fifo: Path) -> None:
         """Read switch commands from a FIFO until the process ends."""
         while True:
             for line in fifo.read_text().splitlines():
@@ -80,6 +80,6 @@ if __name__ == "__main__":
     fifo = parser.parse_args().fifo
     switch = Switch()
     install(switch)
-    threading.Thread(target=switch.obey, args=(fifo,), daemon=True).start()
+    threading.Thread(target=switch.follow_commands, args=(fifo,), daemon=True).start()
     sys.argv[1:] = ["serve"]
     main()

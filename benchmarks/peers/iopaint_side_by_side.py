@@ -107,7 +107,7 @@ async def ask(
     """Send `count` requests from `clients` clients for at most `cell_s` seconds; records latencies and peak memory."""
     client, numbers = server.client(), iter(range(count))
 
-    async def one() -> None:
+    async def keep_sending() -> None:
         for number in numbers:
             begun, measurements.sent = time.perf_counter(), measurements.sent + 1
             reply = await client.send(requests[number % len(requests)])
@@ -123,7 +123,7 @@ async def ask(
 
     watching, begun = asyncio.create_task(watch()), time.perf_counter()
     with contextlib.suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(asyncio.gather(*(one() for _ in range(clients))), cell_s)
+        await asyncio.wait_for(asyncio.gather(*(keep_sending() for _ in range(clients))), cell_s)
     measurements.seconds += time.perf_counter() - begun
     watching.cancel()
     client.close()
@@ -158,7 +158,7 @@ def iopaint(net: str, folder: Path, log: Path) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def ours(net: str, folder: Path, scratch: Path, *, exact: bool = True) -> Iterator[Server]:
+def start_retouch(net: str, folder: Path, scratch: Path, *, exact: bool = True) -> Iterator[Server]:
     """Run Retouch with the model exported from the archive; unless `exact`, without its `fill_levels`."""
     place = scratch / ("exact" if exact else "fast")
     shutil.copytree(folder / f"models-{net}", place / "models", copy_function=os.link)
@@ -212,7 +212,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         servers = {"IOPaint": stack.enter_context(iopaint(options.net, options.folder, scratch / "iopaint.log"))}
         engines = {"IOPaint": (await start(servers["IOPaint"], requests[0])).headers.get("x-engine")}
         for name, exact in (("Retouch", True), ("Retouch, no promise", False)):
-            servers[name] = stack.enter_context(ours(options.net, options.folder, scratch, exact=exact))
+            servers[name] = stack.enter_context(start_retouch(options.net, options.folder, scratch, exact=exact))
             engines[name] = (await start(servers[name], requests[0])).headers.get("x-engine")
         fills = await compare_fills(servers, side)
         idle = {each: round(memory_mib(server.process.pid)) for each, server in servers.items()}

@@ -63,7 +63,7 @@ async def measure_part(part: str, subject: Subject) -> dict[str, Any]:
         return await abandon(subject)
     if part == "burst":
         figures = await burst(client, request)
-        await _patiently(client, request)
+        await _retry_until_ok(client, request)
         return figures
     if part == "sigterm":
         return await drain(subject.server, client, request)
@@ -75,7 +75,7 @@ async def closed_loop(client: Client, request: bytes, concurrency: int, seconds:
     """Return the replies 200 per second, and the number of other replies."""
     end, done, failed = time.perf_counter() + seconds, 0, 0
 
-    async def one() -> None:
+    async def send() -> None:
         nonlocal done, failed
         while time.perf_counter() < end:
             if (await client.send(request)).status == 200:
@@ -85,7 +85,7 @@ async def closed_loop(client: Client, request: bytes, concurrency: int, seconds:
                 await asyncio.sleep(0.01)
 
     started = time.perf_counter()
-    await asyncio.gather(*(one() for _ in range(concurrency)))
+    await asyncio.gather(*(send() for _ in range(concurrency)))
     return {"per_s": done / (time.perf_counter() - started), "failed": failed}
 
 
@@ -97,7 +97,7 @@ async def open_loop(
     latencies: list[float] = []
     begun = time.perf_counter()
 
-    async def one(due_s: float) -> None:
+    async def send(due_s: float) -> None:
         reply = await client.send(request)
         if reply.status == 200:
             latencies.append(time.perf_counter() - begun - due_s)
@@ -105,7 +105,7 @@ async def open_loop(
     tasks = []
     for due_s in due_times:
         await asyncio.sleep(max(0.0, begun + due_s - time.perf_counter()))
-        tasks.append(asyncio.create_task(one(due_s)))
+        tasks.append(asyncio.create_task(send(due_s)))
     _, late = await asyncio.wait(tasks, timeout=reply_timeout_s + 5)
     for task in late:
         task.cancel()
@@ -114,10 +114,10 @@ async def open_loop(
     in_time = sum(latency <= reply_timeout_s for latency in latencies) / len(due_times)
     if not latencies:
         return {"p50_ms": float("nan"), "p99_ms": float("nan"), "in_time": 0.0}
-    return {"p50_ms": _at(latencies, 0.5), "p99_ms": _at(latencies, 0.99), "in_time": in_time}
+    return {"p50_ms": _percentile_ms(latencies, 0.5), "p99_ms": _percentile_ms(latencies, 0.99), "in_time": in_time}
 
 
-def _at(ascending: list[float], share: float) -> float:
+def _percentile_ms(ascending: list[float], share: float) -> float:
     return ascending[min(len(ascending) - 1, int(len(ascending) * share))] * 1e3
 
 
@@ -136,7 +136,7 @@ async def knee(subject: Subject) -> float:
 async def abandon(subject: Subject) -> dict[str, int | None]:
     """Return the numbers of abandoned requests and of computed ones among them; None if the server reports none."""
     contender, client, folder = subject.contender, subject.client, subject.folder
-    before = await _executed(contender, client, folder)
+    before = await _executions(contender, client, folder)
     if before is None:
         return {"sent": None, "computed": None}
     connections = await asyncio.gather(*(client.connection(fresh=True) for _ in range(ABANDONED)))
@@ -147,13 +147,13 @@ async def abandon(subject: Subject) -> dict[str, int | None]:
     for connection in connections:
         connection.transport.abort()
     previous = -1
-    while (now := await _executed(contender, client, folder)) != previous:
+    while (now := await _executions(contender, client, folder)) != previous:
         previous = now  # type: ignore[assignment]
         await asyncio.sleep(1.0)
     return {"sent": ABANDONED - answered, "computed": max(0, (now or 0) - before - answered)}
 
 
-async def _executed(contender: Contender, client: Client, folder: Path) -> int | None:
+async def _executions(contender: Contender, client: Client, folder: Path) -> int | None:
     if contender.executed is not None:
         return int(await contender.executed(client, folder))
     count = folder / "executed"
@@ -169,7 +169,7 @@ async def burst(client: Client, request: bytes) -> dict[str, Any]:
     await asyncio.gather(*late, return_exceptions=True)
     statuses = Counter(task.result().status for task in done)
     with_retry = sum("retry-after" in task.result().headers for task in done if task.result().status != 200)
-    after = await _patiently(client, request)
+    after = await _retry_until_ok(client, request)
     return {
         "ok": statuses[200],
         "refused_with_retry_after": with_retry,
@@ -179,7 +179,7 @@ async def burst(client: Client, request: bytes) -> dict[str, Any]:
     }
 
 
-async def _patiently(client: Client, request: bytes) -> Reply:
+async def _retry_until_ok(client: Client, request: bytes) -> Reply:
     """Repeat a request for up to 30 s until it is answered with 200; returns the last reply."""
     end = time.monotonic() + 30
     while True:

@@ -32,7 +32,7 @@ from benchmarks.gpu_engines.family_cases import CASES, Case, build_net
 from benchmarks.harness.inputs import ROOT
 from benchmarks.harness.outputs import add_output_flags, write_outputs
 from benchmarks.harness.processes import Server
-from benchmarks.peers.iopaint_side_by_side import ours, pictures, request_of, start
+from benchmarks.peers.iopaint_side_by_side import pictures, request_of, start, start_retouch
 from export.pipeline import ExportRequest, export_model
 from retouch.bench.load import run_on_uvloop
 from service.imaging.pasting.areas import FEATHER
@@ -147,7 +147,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     request, found = request_of(*pictures(side)[0]), {}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         for exact in (True, False):
-            with ours(options.net, folder, Path(scratch), exact=exact) as server:
+            with start_retouch(options.net, folder, Path(scratch), exact=exact) as server:
                 engine = (await start(server, request)).headers.get("x-engine")
                 how = f"{engine}, {'by default' if exact else 'no promise'}"
                 found[how] = differences(await served_fills(server, side), wanted, side)

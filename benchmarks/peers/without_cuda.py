@@ -1,4 +1,4 @@
-"""Runs a module that imports torchvision beside the CPU build of torch; modules of the current folder come first.
+"""Runs a module that imports torchvision with the CPU build of torch; modules of the current folder come first.
 
     python without_cuda.py iopaint start --model lama --model-dir DIR
 

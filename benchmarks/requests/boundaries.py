@@ -124,8 +124,7 @@ def passed(one: dict[str, Any]) -> bool:
 _SHARES = (("answered", "well_formed"), ("honest_answered", "honest"))
 
 
-def main() -> None:
-    """Measure and print."""
+def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--exchanges", type=int, default=3000, help="hostile connections for each front")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random choices")
@@ -147,7 +146,12 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=32, help="number of hostile connections at the same time")
     parser.add_argument("--clients", type=int, default=6, help="number of honest clients")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure and print."""
+    options = _parse_options()
     rows = []
     columns = [name for name in row(ALONE, 0, Counts(), 0) if name != "unanswered"]
     print("| " + " | ".join(name.replace("_", " ") for name in columns) + " |\n" + "|---" * len(columns) + "|")

@@ -29,7 +29,7 @@ from service.web import application
 from service.web.server import DrainingServer
 
 
-def around(app: ASGIApp, routes: Iterable[APIRoute]) -> ASGIApp:  # noqa: ARG001 -- in place of `DirectRouting`
+def without_direct_routing(app: ASGIApp, routes: Iterable[APIRoute]) -> ASGIApp:  # noqa: ARG001 -- in place of `DirectRouting`
     """Return the app unchanged: FastAPI's own routing."""
     return app
 
@@ -58,7 +58,7 @@ def measure(rounds: int, requests: int, side: int) -> dict[str, list[float]]:
         )
         configure_logs(settings)
         with running_on_thread(DrainingServer(settings)) as with_port:
-            application.DirectRouting = around  # type: ignore[assignment]
+            application.DirectRouting = without_direct_routing  # type: ignore[assignment]
             try:
                 with running_on_thread(DrainingServer(settings)) as without_port:
                     ports = {"with": with_port, "without": without_port}

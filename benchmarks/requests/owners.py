@@ -191,7 +191,7 @@ def _is_own(reply: Reply, name: str, colour: tuple[int, int, int]) -> bool:
 async def run(
     exchanges: Iterable[Exchange], port: int, key: str, *, pause_s: float, at_once: int, clients: int
 ) -> Counts:
-    """Run all exchanges, `at_once` at a time, beside the honest clients."""
+    """Run all exchanges, `at_once` at a time, concurrently with the honest clients."""
     counts, done = Counts(), asyncio.Event()
     honest = [asyncio.create_task(be_honest(client, port, key, counts, done)) for client in range(clients)]
     waiting = iter(exchanges)

@@ -73,7 +73,7 @@ class Outcome:
         hours = self.node_s / 3600.0
         return hours * price_per_node_hour / len(self.answers) * 1e6 if self.answers else float("inf")
 
-    def honest(self, answer: Answer) -> bool:
+    def is_from_other_client(self, answer: Answer) -> bool:
         """Return whether an answer is for another client than the one that floods."""
         return answer.client != FLOODER
 
@@ -92,7 +92,7 @@ class Outcome:
             "answered_per_s": self.per_s,
             "p50_ms": self.latency_s(0.5) * 1e3,
             "p99_ms": self.latency_s(0.99) * 1e3,
-            "honest_p99_ms": self.latency_s(0.99, self.honest) * 1e3,
+            "honest_p99_ms": self.latency_s(0.99, self.is_from_other_client) * 1e3,
             "unanswered_share": self.unanswered_share,
             "lost": self.unanswered["lost"],
             "repeated": self.repeated,

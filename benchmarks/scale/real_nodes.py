@@ -39,7 +39,7 @@ def real_nodes(folder: Path, count: int, batch_ms: float, max_batch: int) -> Ite
         yield clients
 
 
-def order(deadline_s: float | None = None) -> bytes:
+def encode_request(deadline_s: float | None = None) -> bytes:
     """Return the request that is measured: a translation of a picture of 64², as JPEG."""
     headers = {} if deadline_s is None else {"X-Request-Timeout-Ms": str(round(deadline_s * 1e3))}
     return encode("/v1/translate", *translate_body(64), headers)
@@ -77,7 +77,7 @@ async def load(clients: Sequence[Client], arrivals: Sequence[Arrival], balancing
         balancer.add(number)
     measured, tasks, started = Measured(), set[asyncio.Task[None]](), time.perf_counter()
 
-    async def one(due: float) -> None:
+    async def send_to_node(due: float) -> None:
         node = balancer.choose()
         reply = await clients[node].send(request)
         balancer.ended(node)
@@ -92,7 +92,7 @@ async def load(clients: Sequence[Client], arrivals: Sequence[Arrival], balancing
         if (pause := due - time.perf_counter()) > 0:
             await asyncio.sleep(pause)
         measured.late_sends_s.append(time.perf_counter() - due)
-        task = asyncio.create_task(one(due))
+        task = asyncio.create_task(send_to_node(due))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
     while tasks:
@@ -111,7 +111,7 @@ async def calibrate(client: Client, max_batch: int, lone: int = 40, full_s: floa
     before, after, infer_s = [], [], defaultdict[int, list[float]](list)
     for _ in range(lone + 5):
         sent = time.perf_counter()
-        reply = await client.send(order())
+        reply = await client.send(encode_request())
         took_s, stages = time.perf_counter() - sent, _stages_s(reply)
         rest_s = took_s - stages["infer"] - sum(stages[name] for name in (*_BEFORE, *_AFTER) if name in stages)
         before.append(sum(stages.get(name, 0.0) for name in _BEFORE) + rest_s / 2)
@@ -149,13 +149,13 @@ async def _closed_loop(client: Client, max_batch: int, seconds: float, infer_s: 
     started, replied_at = time.perf_counter(), list[float]()
     end = started + seconds
 
-    async def caller() -> None:
+    async def keep_sending() -> None:
         while time.perf_counter() < end:
-            reply = await client.send(order())
+            reply = await client.send(encode_request())
             replied_at.append(time.perf_counter())
             infer_s[int(reply.headers["x-batch-size"])].append(_stages_s(reply)["infer"])
 
-    await asyncio.gather(*(caller() for _ in range(3 * max_batch)))
+    await asyncio.gather(*(keep_sending() for _ in range(3 * max_batch)))
     full = replied_at[3 * max_batch : -3 * max_batch]
     return statistics.median(later - at for at, later in zip(full, full[max_batch:], strict=False))
 

@@ -8,7 +8,7 @@ every number of nodes is loaded at every share of its capacity. The load generat
 the capacity every request has a deadline, and admission refuses some. The fake engine must be slow enough that this
 machine's cores suffice for the host's work of all nodes and for the client: with 120 ms for a batch of 4, four nodes
 answer 130 requests per second. Reported: real / simulated for p50, p99 and answers per second (bar: 0.85 to 1.15), and
-the client's delay in sending (p99, ms), which is larger beside other work and matters less with a slower engine.
+the client's delay in sending (p99, ms), which is larger on a busy machine and matters less with a slower engine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scale.arrivals import Arrival, Traffic
-from benchmarks.scale.real_nodes import Measured, calibrate, load, order, real_nodes
+from benchmarks.scale.real_nodes import Measured, calibrate, encode_request, load, real_nodes
 from benchmarks.scale.service_times import ServiceTimes
 from benchmarks.scale.simulation import Fleet, Simulation
 from retouch.bench.load import run_on_uvloop
@@ -82,7 +82,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 deadline_s = options.deadline_s if share > 1 else None
                 traffic = Traffic(share * count * times.capacity_per_s, options.seconds, clients=1)
                 arrivals = list(traffic.arrivals(random.Random(round(1000 * share) + count)))
-                real = run_on_uvloop(load(clients, arrivals, options.balancing, order(deadline_s)))
+                real = run_on_uvloop(load(clients, arrivals, options.balancing, encode_request(deadline_s)))
                 fleet = Fleet(times, count, options.balancing, deadline_s=deadline_s)
                 model = simulated(fleet, earlier, arrivals, begin_s)
                 earlier += [arrival._replace(at_s=begin_s + arrival.at_s) for arrival in arrivals]

@@ -27,9 +27,12 @@ def _first_number(name: str) -> tuple[bool, int]:
 
 
 def _line(name: str, pictures: Sequence[Mapping[str, Any]]) -> str:
-    plain, ours, telea = (_of(pictures, painter, "lpips").mean() for painter in ("model", "texture", "telea"))
-    vgg = _of(pictures, "texture", "vgg").mean() / _of(pictures, "model", "vgg").mean()
-    lower = {key: (_of(pictures, "texture", key) < _of(pictures, "model", key)).sum() for key in ("lpips", "vgg")}
+    plain, ours, telea = (_figures_of(pictures, painter, "lpips").mean() for painter in ("model", "texture", "telea"))
+    vgg = _figures_of(pictures, "texture", "vgg").mean() / _figures_of(pictures, "model", "vgg").mean()
+    lower = {
+        key: (_figures_of(pictures, "texture", key) < _figures_of(pictures, "model", key)).sum()
+        for key in ("lpips", "vgg")
+    }
     return (
         f"{name}, {len(pictures)} pictures: LPIPS of Telea's: plain {plain / telea:.3f}, texture {ours / telea:.3f}; "
         f"texture of plain: LPIPS {ours / plain:.3f}, lower in {lower['lpips']}, VGG {vgg:.3f}, lower in {lower['vgg']}"
@@ -38,7 +41,7 @@ def _line(name: str, pictures: Sequence[Mapping[str, Any]]) -> str:
 
 def interval(pictures: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """Return the bounds of the ratio of mean LPIPS, texture over plain, under resampling of the pictures."""
-    ours, plain = _of(pictures, "texture", "lpips"), _of(pictures, "model", "lpips")
+    ours, plain = _figures_of(pictures, "texture", "lpips"), _figures_of(pictures, "model", "lpips")
     chosen = np.random.default_rng(0).integers(0, len(ours), (_RESAMPLED, len(ours)))
     low, high = np.percentile(ours[chosen].mean(1) / plain[chosen].mean(1), (2.5, 97.5))
     return float(low), float(high)
@@ -47,9 +50,9 @@ def interval(pictures: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
 def worst(report: Mapping[str, Any], count: int) -> list[str]:
     """Return the names of the `count` pictures whose LPIPS the texture raises most."""
     pictures: Sequence[Mapping[str, Any]] = report["pictures"]
-    gain = _of(pictures, "texture", "lpips") - _of(pictures, "model", "lpips")
+    gain = _figures_of(pictures, "texture", "lpips") - _figures_of(pictures, "model", "lpips")
     return [str(pictures[index]["name"]) for index in np.argsort(-gain, kind="stable")[:count]]
 
 
-def _of(pictures: Sequence[Mapping[str, Any]], painter: str, figure: str) -> Any:
+def _figures_of(pictures: Sequence[Mapping[str, Any]], painter: str, figure: str) -> Any:
     return np.array([picture[painter][figure] for picture in pictures])

@@ -52,7 +52,7 @@ async def closed_loop(call: Call, concurrency: int, seconds: float) -> tuple[int
     """Keep `concurrency` calls in progress; returns how many succeeded and how many failed."""
     end, done, failed = time.perf_counter() + seconds, 0, 0
 
-    async def one() -> None:
+    async def call_once() -> None:
         nonlocal done, failed
         while time.perf_counter() < end:
             if await call():
@@ -61,7 +61,7 @@ async def closed_loop(call: Call, concurrency: int, seconds: float) -> tuple[int
                 failed += 1
                 await asyncio.sleep(0.01)
 
-    await asyncio.gather(*(one() for _ in range(concurrency)))
+    await asyncio.gather(*(call_once() for _ in range(concurrency)))
     return done, failed
 
 
@@ -71,13 +71,13 @@ async def open_loop(call: Call, rate: float, seconds: float) -> tuple[list[float
     latencies: list[float] = []
     started = time.perf_counter()
 
-    async def one(due: float) -> None:
+    async def call_once(due: float) -> None:
         if await call():
             latencies.append(time.perf_counter() - started - due)
 
     while (due := due + draw.expovariate(rate)) < seconds:
         await asyncio.sleep(max(0.0, started + due - time.perf_counter()))
-        tasks.append(asyncio.create_task(one(due)))
+        tasks.append(asyncio.create_task(call_once(due)))
     await asyncio.wait(tasks, timeout=30)
     return latencies, len(tasks)
 
@@ -94,7 +94,7 @@ def is_todays() -> bool:
 
 
 @asynccontextmanager
-async def pipeline_of(models: Path, batch_ms: float, picture: bytes) -> AsyncIterator[Call]:
+async def open_pipeline_of_revision(models: Path, batch_ms: float, picture: bytes) -> AsyncIterator[Call]:
     """Open the pipeline of the revision that is imported.
 
     Names have moved: the first branch is for today's code, the second for 0.1.
@@ -134,9 +134,9 @@ async def pipeline_of(models: Path, batch_ms: float, picture: bytes) -> AsyncIte
             yield succeeded
 
 
-async def obey(options: argparse.Namespace) -> None:
+async def follow_commands(options: argparse.Namespace) -> None:
     """Warm up, print an empty line, and measure at every line of standard input until it ends."""
-    async with pipeline_of(options.models, options.batch_ms, options.picture.read_bytes()) as call:
+    async with open_pipeline_of_revision(options.models, options.batch_ms, options.picture.read_bytes()) as call:
         await closed_loop(call, 16, 1.0)
         print(flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):
@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("models", type=Path, help="model repository")
     parser.add_argument("picture", type=Path, help="JPEG to translate")
     parser.add_argument("batch_ms", type=float, help="time that the fake engine takes for a batch")
-    import_module("uvloop").run(obey(parser.parse_args()))
+    import_module("uvloop").run(follow_commands(parser.parse_args()))
 
 
 if __name__ == "__main__":

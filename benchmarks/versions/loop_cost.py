@@ -87,7 +87,7 @@ async def ask(client: Client, request: bytes, connections: int, requests: int) -
     """
     left = requests
 
-    async def one() -> None:
+    async def keep_sending() -> None:
         nonlocal left
         while left > 0:
             left -= 1
@@ -95,7 +95,7 @@ async def ask(client: Client, request: bytes, connections: int, requests: int) -
             if reply.status != 200:
                 raise SystemExit(f"a request failed: {reply.status} {reply.body[:500]!r}")
 
-    await asyncio.gather(*(one() for _ in range(connections)))
+    await asyncio.gather(*(keep_sending() for _ in range(connections)))
 
 
 async def measure(servers: dict[str, Server], request: bytes, rounds: int) -> dict[str, dict[str, list[Cost]]]:

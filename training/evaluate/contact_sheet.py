@@ -25,9 +25,9 @@ class Row(NamedTuple):
 def draw_sheet(rows: Sequence[Row], side: int = 256) -> Image.Image:
     """Draw the columns input (holes white), each painter by name, and truth; pictures of at most `side` pixels."""
     titles = ["input", *rows[0].painted, "truth"]
-    pictures = [[_shown(row.case), *row.painted.values(), row.case.truth] for row in rows]
-    heights = [_fitted(line[-1], side).height for line in pictures]
-    width = max(_fitted(line[-1], side).width for line in pictures)
+    pictures = [[_with_white_hole(row.case), *row.painted.values(), row.case.truth] for row in rows]
+    heights = [_shrunk(line[-1], side).height for line in pictures]
+    width = max(_shrunk(line[-1], side).width for line in pictures)
     sheet = Image.new("RGB", (len(titles) * (width + _GAP) - _GAP, _TITLE + sum(heights) + _GAP * len(rows)), "white")
     draw = ImageDraw.Draw(sheet)
     for column, title in enumerate(titles):
@@ -35,7 +35,7 @@ def draw_sheet(rows: Sequence[Row], side: int = 256) -> Image.Image:
     top = _TITLE
     for line, height in zip(pictures, heights, strict=True):
         for column, pixels in enumerate(line):
-            sheet.paste(_fitted(pixels, side), (column * (width + _GAP), top))
+            sheet.paste(_shrunk(pixels, side), (column * (width + _GAP), top))
         top += height + _GAP
     return sheet
 
@@ -46,11 +46,11 @@ def write_sheet(rows: Sequence[Row], path: Path, side: int = 256) -> None:
     draw_sheet(rows, side).save(path, "PNG", optimize=True)
 
 
-def _shown(case: Case) -> Pixels:
+def _with_white_hole(case: Case) -> Pixels:
     return case.source if case.hole is None else np.where(case.hole[..., None], np.uint8(255), case.source)
 
 
-def _fitted(pixels: Pixels, side: int) -> Image.Image:
+def _shrunk(pixels: Pixels, side: int) -> Image.Image:
     height, width = pixels.shape[:2]
     scale = min(1.0, side / max(height, width))
     size = max(1, round(width * scale)), max(1, round(height * scale))

@@ -65,7 +65,7 @@ def run(request: Request, progress: Progress = iter) -> dict[str, Any]:
     nets = load_nets(request)
     with ExitStack() as stack:
         model = stack.enter_context(closing(open_model(request.model, request.engine)))
-        others = [stack.enter_context(closing(painter)) for painter in _others(request, model)]
+        others = [stack.enter_context(closing(painter)) for painter in _open_compared(request, model)]
         found = evaluate([model, *others], request.protocol, nets, request.sheet_rows, progress)
     _write(found, request)
     return found.report
@@ -85,7 +85,7 @@ def load_nets(request: Request) -> MetricNets:
     )
 
 
-def _others(request: Request, model: NetPainter) -> Iterator[Painter]:
+def _open_compared(request: Request, model: NetPainter) -> Iterator[Painter]:
     """Open the methods that the model is compared with: itself as served, other models, OpenCV's."""
     if request.server:
         yield ServedPainter(request.server, model.name)

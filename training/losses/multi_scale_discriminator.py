@@ -126,32 +126,32 @@ def initialise(net: nn.Module, generator: torch.Generator) -> None:
             nn.init.normal_(module.weight, generator=generator)
 
 
-def _touched(hole: Tensor, logits: Tensor) -> Tensor:
+def _logits_on_hole(hole: Tensor, logits: Tensor) -> Tensor:
     """Return which logits are on the hole: N×1×h×w, 0 or 1."""
     return F.max_pool2d(hole, hole.shape[-1] // logits.shape[-1])
 
 
-def _on_hole(values: Tensor, hole: Tensor) -> Tensor:
+def _mean_on_hole(values: Tensor, hole: Tensor) -> Tensor:
     """Return the mean of the values (of the logits' shape) on the hole."""
-    weights = _touched(hole, values)
+    weights = _logits_on_hole(hole, values)
     return (values * weights).sum() / weights.sum().clamp(min=1)
 
 
 def generator_loss(logits: Sequence[Tensor], hole: Tensor) -> Tensor:
     """Return the generator's loss, the non-saturating one of Goodfellow et al. 2014, mean over scales, FP32."""
-    return torch.stack([_on_hole(F.softplus(-scale.float()), hole) for scale in logits]).mean()
+    return torch.stack([_mean_on_hole(F.softplus(-scale.float()), hole) for scale in logits]).mean()
 
 
 def discriminator_loss(real: Sequence[Tensor], fake: Sequence[Tensor], hole: Tensor) -> Tensor:
     """Return the discriminator's loss on photographs and on fills, mean over scales, FP32."""
     pairs = zip(real, fake, strict=True)
-    return torch.stack([_on_hole(F.softplus(-r.float()) + F.softplus(f.float()), hole) for r, f in pairs]).mean()
+    return torch.stack([_mean_on_hole(F.softplus(-r.float()) + F.softplus(f.float()), hole) for r, f in pairs]).mean()
 
 
 def patch_accuracy(real: Sequence[Tensor], fake: Sequence[Tensor], hole: Tensor) -> Tensor:
     """Return a discriminator's accuracy on patches on the hole, mean over scales; 0.5 by chance."""
     right = [((r > 0).float() + (f < 0).float()) / 2 for r, f in zip(real, fake, strict=True)]
-    return torch.stack([_on_hole(scale, hole) for scale in right]).mean()
+    return torch.stack([_mean_on_hole(scale, hole) for scale in right]).mean()
 
 
 def feature_matching_loss(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> Tensor:
@@ -170,6 +170,8 @@ def gradient_penalty(judge: nn.Module, image: Tensor, hole: Tensor) -> Tensor:
     """Return R1 (Mescheder et al., ICML 2018): mean squared norm of the logits' gradient at photographs in [-1, 1]."""
     image = image.detach().clone().requires_grad_()
     logits = judge(torch.cat([image, hole], 1)).logits
-    sums = [(scale * _touched(hole, scale)).sum() / (scale.shape[-1] * scale.shape[-2]) ** 0.5 for scale in logits]
+    sums = [
+        (scale * _logits_on_hole(hole, scale)).sum() / (scale.shape[-1] * scale.shape[-2]) ** 0.5 for scale in logits
+    ]
     (gradient,) = torch.autograd.grad(torch.stack(sums).sum(), image, create_graph=True)
     return gradient.square().sum((1, 2, 3)).mean() / 4

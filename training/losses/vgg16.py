@@ -112,11 +112,11 @@ def load_features(path: Path, blocks: int | None = None) -> VGG16Features:
         state = load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
         raise DataMissing(f"{path}: no readable VGG16 features ({error}); is the option `features` right?") from error
-    held = sum(f"features.{block[-1]}.weight" in state for block in _BLOCKS)
-    if blocks is not None and held < blocks:
+    present = sum(f"features.{block[-1]}.weight" in state for block in _BLOCKS)
+    if blocks is not None and present < blocks:
         last = _BLOCKS[blocks - 1][-1]
-        raise DataMissing(f"{path}: holds {held} blocks of VGG16 instead of {blocks}: features.0 to features.{last}")
-    net = VGG16Features(max(_MIN_BLOCKS, held) if blocks is None else blocks)
+        raise DataMissing(f"{path}: holds {present} blocks of VGG16 instead of {blocks}: features.0 to features.{last}")
+    net = VGG16Features(max(_MIN_BLOCKS, present) if blocks is None else blocks)
     try:
         net.load_state_dict({key: state[key] for key in net.state_dict() if not key.startswith("scale.")}, strict=False)
     except (KeyError, RuntimeError) as error:

@@ -112,11 +112,11 @@ def _initialise(nets: nn.Module, generator: torch.Generator) -> None:
 
 def checkpoint_state(nets: PDGANNet) -> State:
     """Return all nets' weights under the public keys and in the public scale, as `export` recognises them."""
-    held = dict(nets.state_dict())
+    tensors = dict(nets.state_dict())
     for name, module in nets.named_modules():
         if isinstance(module, TrainedSpectralConv):  # u and v of the forward pass in eval mode
-            held[f"{name}.weight_u"], held[f"{name}.weight_v"] = module.singular_vectors()
-    return {key.removeprefix(_part(key)): tensor * _window(key, tensor) for key, tensor in held.items()}
+            tensors[f"{name}.weight_u"], tensors[f"{name}.weight_v"] = module.singular_vectors()
+    return {key.removeprefix(_part(key)): tensor * _window(key, tensor) for key, tensor in tensors.items()}
 
 
 def training_state(state: State, options: PDGANOptions) -> State:

@@ -88,7 +88,7 @@ def measure_cell(request: CellRequest, keep: Callable[[Row], None], notify: Call
             run.prepare("reads its data again, for an eager step", compile=False)
         calls = run.count_calls()
         if runtime.is_leader:
-            parts["figures"] = row["figures"] | _counted(calls, timed.step_s, runtime.world)
+            parts["figures"] = row["figures"] | _figures_of_calls(calls, timed.step_s, runtime.world)
             keep({**row, **parts, "calls": [asdict(group) for group in calls if group.device_s > 0]})
 
 
@@ -159,7 +159,7 @@ def _timed_row(cell: Cell, config: AnyConfig, runtime: Runtime, timed: TimedStep
         "torch": torch.__version__,
         "batch": config.phase[0].batch,
         "figures": _figures(timed, config, power_w) | validation,
-        "losses": _thinned(timed.losses),
+        "losses": _subsample(timed.losses),
         "ceilings": None,
         "operators": [],
         "calls": [],
@@ -169,9 +169,9 @@ def _timed_row(cell: Cell, config: AnyConfig, runtime: Runtime, timed: TimedStep
 def _add_over_processes(value: float | None, runtime: Runtime) -> float | None:
     if value is None or runtime.world == 1:
         return value
-    held = torch.tensor([value], device=runtime.device)
-    runtime.average_over_processes([held])
-    return float(held) * runtime.world
+    summed = torch.tensor([value], device=runtime.device)
+    runtime.average_over_processes([summed])
+    return float(summed) * runtime.world
 
 
 def _figures(timed: TimedSteps, config: AnyConfig, power_w: float | None) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _figures(timed: TimedSteps, config: AnyConfig, power_w: float | None) -> dic
     }
 
 
-def _counted(calls: list[OperatorCalls], step_s: float, processes: int) -> dict[str, float]:
+def _figures_of_calls(calls: list[OperatorCalls], step_s: float, processes: int) -> dict[str, float]:
     """Return the figures that need an eager step's FLOPs and bytes."""
     flop, moved = (processes * sum(getattr(group, kind) for group in calls) for kind in ("flop", "bytes"))
     return {
@@ -205,6 +205,6 @@ def _rounded(validation: dict[str, float]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in validation.items()}
 
 
-def _thinned(losses: list[float]) -> list[float]:
+def _subsample(losses: list[float]) -> list[float]:
     """Return at most a hundred of the losses, evenly spread."""
     return [float(f"{value:.5g}") for value in losses[:: math.ceil(len(losses) / _LOSS_POINTS)]]

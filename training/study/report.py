@@ -99,41 +99,41 @@ precision on the same device. Power (of all GPUs together), busy time, temperatu
 timed steps."""
 
 
-def _line(cells: Sequence[str]) -> str:
+def _table_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
 def _cells_table(rows: dict[str, Row]) -> str:
-    lines = [_line(["cell", "batch", *_COLUMNS]), _line(["---"] * (len(_COLUMNS) + 2))]
+    lines = [_table_row(["cell", "batch", *_COLUMNS]), _table_row(["---"] * (len(_COLUMNS) + 2))]
     for name, row in rows.items():
         if row["status"] != "done":
-            lines.append(_line([name, row["status"], *[""] * len(_COLUMNS)]))
+            lines.append(_table_row([name, row["status"], *[""] * len(_COLUMNS)]))
             continue
-        shown = [_shown(row["figures"].get(key), how) for key, how in _COLUMNS.values()]
+        shown = [_format_figure(row["figures"].get(key), how) for key, how in _COLUMNS.values()]
         same = name == row["cell"]["name"] and name != "best-2gpu"
         title = name if same else f"{name} ({row['cell']['precision']}{', compiled' * row['cell']['compiled']})"
-        lines.append(_line([title, str(row["batch"]), *shown]))
+        lines.append(_table_row([title, str(row["batch"]), *shown]))
     return "\n".join(lines)
 
 
-def _shown(value: float | None, how: str) -> str:
+def _format_figure(value: float | None, how: str) -> str:
     return _NOT_MEASURED if value is None else how.format(value)
 
 
 def _published_table(published: Sequence[Published], done: Sequence[Row]) -> str:
     if not published:
         return "No figure of this net's training was published by the sources."
-    lines = [_line(["what", "device", "speed-up", "change of power", "source"]), _line(["---"] * 5)]
+    lines = [_table_row(["what", "device", "speed-up", "change of power", "source"]), _table_row(["---"] * 5)]
     for figure in published:
-        speed, power = _shown(figure.speed_up, "{:.2f}×"), _shown(figure.power_percent, "{:+.2f} %")
+        speed, power = _format_figure(figure.speed_up, "{:.2f}×"), _format_figure(figure.power_percent, "{:+.2f} %")
         stated = [what if what != _NOT_MEASURED else "not stated" for what in (speed, power)]
-        lines.append(_line([figure.what, figure.device, *stated, figure.source]))
+        lines.append(_table_row([figure.what, figure.device, *stated, figure.source]))
     others = [row for row in done if row["cell"]["name"] != BASELINE and row["figures"]["speed_up"]]
     if others:
         best = max(others, key=lambda row: float(row["figures"]["speed_up"]))
-        speed = _shown(best["figures"]["speed_up"], "{:.2f}×")
+        speed = _format_figure(best["figures"]["speed_up"], "{:.2f}×")
         here = [f"here: {best['cell']['name']}", best["device"], speed, _power_change(best, done), "this report"]
-        lines.append(_line(here))
+        lines.append(_table_row(here))
     return "\n".join(lines)
 
 
@@ -145,12 +145,12 @@ def _power_change(row: Row, done: Sequence[Row]) -> str:
 
 def _operators_table(operators: Sequence[dict[str, Any]]) -> str:
     head = ["operator", "calls", "self CPU, ms", "CPU, ms", "self on the device, ms", "share", "memory, MB"]
-    lines = [_line(head), _line(["---"] * len(head))]
+    lines = [_table_row(head), _table_row(["---"] * len(head))]
     for row in operators[:_OPERATORS]:
         times = [f"{row[key] * 1e3:.3f}" for key in ("self_cpu_s", "cpu_s", "device_s")]
         name = str(row["name"]).replace("|", "\\|")
         lines.append(
-            _line([name, str(row["calls"]), *times, f"{row['share']:.1%}", f"{row['memory_bytes'] / 1e6:.2f}"])
+            _table_row([name, str(row["calls"]), *times, f"{row['share']:.1%}", f"{row['memory_bytes'] / 1e6:.2f}"])
         )
     return "\n".join(lines)
 

@@ -123,15 +123,15 @@ def _not_run_row(name: str, rows: dict[str, Row], machine: Machine) -> Cell | Ro
 def _run_process(request: StudyRequest, cell: Cell, path: Path) -> Row:
     if _measured_row(path, profiled=False) is None:  # earlier figures stay until new ones replace them
         path.unlink(missing_ok=True)
-    asked = request.output / "cells" / f"{cell.name}.request.json"
+    request_file = request.output / "cells" / f"{cell.name}.request.json"
     numbers = (request.phase, request.warm_up, request.steps, request.pictures)
     # a cell of several processes does not take the lock itself: this process does
     lock_file = None if request.lock_file is None or cell.gpus > 1 else str(request.lock_file)
-    sent = CellRequest(
+    cell_request = CellRequest(
         str(request.config), request.overrides, cell, *numbers, request.device, str(path), lock_file, request.profiled
     )
-    asked.write_text(json.dumps(asdict(sent)), "utf-8")
-    command = [*_launcher(cell), str(asked)]
+    request_file.write_text(json.dumps(asdict(cell_request)), "utf-8")
+    command = [*_launcher(cell), str(request_file)]
     ended = ""
     try:
         with DeviceLock(request.lock_file if cell.gpus > 1 else None, cell.name).exclusive():
@@ -140,7 +140,7 @@ def _run_process(request: StudyRequest, cell: Cell, path: Path) -> Row:
     except subprocess.TimeoutExpired:
         ended = f"it was not done after {request.limit_s:g} s"
     finally:
-        asked.unlink()
+        request_file.unlink()
     if path.exists():  # an interrupted cell may have its figures, without operators
         written: Row = json.loads(path.read_text("utf-8"))
         return written

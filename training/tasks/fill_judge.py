@@ -112,9 +112,9 @@ class FillJudge:
             loss, accuracy = self._parts.discriminator_loss(torch.cat([batch.real, batch.filled]))
         found, options = loss.detach(), self._options
         if penalised:  # eagerly and in FP32, as it is a second-order gradient
-            few = max(1, len(batch.image) // _PENALISED)
-            steep = gradient_penalty(self.net, batch.image[:few], batch.hole[:few])
-            loss = loss + steep * (options.penalty / 2 * options.penalty_every)
+            penalised_count = max(1, len(batch.image) // _PENALISED)
+            r1 = gradient_penalty(self.net, batch.image[:penalised_count], batch.hole[:penalised_count])
+            loss = loss + r1 * (options.penalty / 2 * options.penalty_every)
         self._updates.apply(loss, learning_rate * options.rate)
         return found, accuracy.detach()
 

@@ -58,7 +58,7 @@ def deepen(state: State, found: FillNetOptions, options: FillNetOptions, seed: i
             nn.init.constant_(cast("NormedConv", module.out).gain, _NEW_BRANCH)
     deeper = checkpoint_state(net)
     for name, tensor in state.items():
-        deeper[_moved(name, found, options)] = tensor.float()
+        deeper[_name_in_deeper_net(name, found, options)] = tensor.float()
     return deeper
 
 
@@ -76,7 +76,7 @@ def _refuse_smaller(found: FillNetOptions, options: FillNetOptions) -> None:
         raise CheckpointMismatch(f"context is {found.context}, in the config {options.context}; give at least as much")
 
 
-def _moved(name: str, found: FillNetOptions, options: FillNetOptions) -> str:
+def _name_in_deeper_net(name: str, found: FillNetOptions, options: FillNetOptions) -> str:
     """Return the name in the deeper net of a tensor of the shallower one.
 
     In the encoder a level's blocks come before its attention, in the decoder after it.
