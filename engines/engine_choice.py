@@ -18,7 +18,7 @@ from engines.cuda.inductor import InductorEngine
 from engines.cuda.lost_gpu import GpuLossMemory, GpuUse, Load, gpu_facts
 from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime
 from engines.engine_names import DeviceChoice, EngineChoice
-from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ParityTooLow
+from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, LoadStopped, ParityTooLow
 from engines.fake import FakeEngine, FaultFile, no_fault
 from engines.manifest import Manifest
 from engines.model_files import check_model
@@ -178,6 +178,7 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
         EngineUnavailable: no runtime works, or the model is INT8 and that is forbidden; the message has every reason.
         EngineOutOfMemory: no runtime works, one of them only for lack of memory: it may work later.
         DeviceLost: the process must end, because no other engine works in it; the next process passes the engine over.
+        LoadStopped: `options.notify` raised it, because the process ends.
     """
     to_try = candidates_for(options.choice) if among is None else among
     check_model(directory, manifest, int8=options.int8, reads_onnx=any(candidate.reads_onnx for candidate in to_try))
@@ -195,7 +196,7 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
                 continue
             try:
                 engine = _open_and_warm_up(candidate, setup, options, race, warm_up_shapes, load)
-            except DeviceLost:
+            except (DeviceLost, LoadStopped):
                 raise
             except (EngineError, ParityTooLow) as error:
                 passed_over[candidate.name] = str(error)

@@ -10,8 +10,9 @@ RetouchError
 │   ├── EngineUnavailable    its library or its device is missing on this host
 │   ├── EngineFailed         this batch failed; the engine lives on
 │   │   └── EngineOutOfMemory  the device has too little memory; a smaller batch may fit
-│   └── EngineDead           the engine cannot be used again; load a new one
-│       └── DeviceLost       no engine of this process can use the device again: the process must end
+│   ├── EngineDead           the engine cannot be used again; load a new one
+│   │   └── DeviceLost       no engine of this process can use the device again: the process must end
+│   └── LoadStopped          a model is not loaded to the end, because the process ends
 ├── ExportError              see export/errors.py
 └── ServiceError             see service/core/errors.py
 """
@@ -74,6 +75,10 @@ class DeviceLost(EngineDead):
 
     engine: str = ""
     """The engine that was opening or running, where that is known."""
+
+
+class LoadStopped(EngineError):
+    """A model is not loaded to the end, because the process ends: no other engine is tried, and none is at fault."""
 
 
 def one_line(error: Exception) -> str:

@@ -1,4 +1,7 @@
-"""The progress of a start: the model that is being loaded, and its step. One thread writes, any thread may read."""
+"""The progress of a start: the model that is being loaded, and its step. One thread writes, any thread may read.
+
+A load ends early only at its steps, so the report also stops loads when the process ends.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
+
+from engines.errors import LoadStopped
 
 
 class _Loading(NamedTuple):
@@ -37,6 +42,11 @@ class LoadReport:
         self._names: list[str] = []
         self._expected = 0
         self._logged_at = 0.0
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Let no load begin or take another step from now on: they raise LoadStopped."""
+        self._stopped = True
 
     def expect(self, models: int) -> None:
         """Set how many models will be loaded, before the first of them."""
@@ -44,7 +54,12 @@ class LoadReport:
 
     @contextmanager
     def loading(self, model: str) -> Iterator[None]:
-        """Report `NAME/VERSION` as the model that is being loaded, until the block ends."""
+        """Report `NAME/VERSION` as the model that is being loaded, until the block ends.
+
+        Raises:
+            LoadStopped: loads were stopped.
+        """
+        self._raise_if_stopped(model)
         name = model.partition("/")[0]
         if name not in self._names:
             self._names.append(name)
@@ -56,9 +71,14 @@ class LoadReport:
             self._loading = None
 
     def step(self, text: str) -> None:
-        """Set the step of the current load."""
+        """Set the step of the current load.
+
+        Raises:
+            LoadStopped: loads were stopped.
+        """
         if (loading := self._loading) is None:
             return
+        self._raise_if_stopped(loading.model)
         self._loading = loading._replace(step=text)
         if self._clock() >= self._logged_at + self._log_every_s:
             self._logged_at = self._clock()
@@ -71,3 +91,7 @@ class LoadReport:
         place = f" ({loading.number} of {self._expected})" if loading.number <= self._expected else ""
         seconds = f"for {self._clock() - loading.since:.0f} s"
         return ", ".join(part for part in (f"{loading.model}{place}", loading.step, seconds) if part)
+
+    def _raise_if_stopped(self, model: str) -> None:
+        if self._stopped:
+            raise LoadStopped(f"{model} is not loaded, because the process ends; start it again")

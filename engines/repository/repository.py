@@ -15,7 +15,7 @@ from threading import Lock
 import structlog
 
 from engines.base import Engine
-from engines.errors import DeviceLost, EngineUnavailable, ModelNotFound, RetouchError
+from engines.errors import DeviceLost, EngineUnavailable, LoadStopped, ModelNotFound, RetouchError
 from engines.manifest import Manifest
 from engines.repository.listing import (
     VersionFiles,
@@ -225,7 +225,7 @@ class ModelRepository:
 
     def _record_refusal(self, key: VersionKey, version_files: VersionFiles, error: RetouchError) -> list[VersionChange]:
         """Record once that these files cannot be served; an engine already loaded for that version keeps serving."""
-        if not version_files.is_settled(self._wall_clock(), self._settle_s):
+        if isinstance(error, LoadStopped) or not version_files.is_settled(self._wall_clock(), self._settle_s):
             return []
         entry = self._ensure_entry(key, version_files, None)
         with self._lock:

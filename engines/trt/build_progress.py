@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+from engines.errors import LoadStopped
 from engines.trt.library import TensorRt
 
 
@@ -63,7 +64,10 @@ class BuildProgress:
 
 
 def watch_build(library: TensorRt, config: Any, notify: Callable[[str], None]) -> object:
-    """Report the progress of the build with `config`; the caller keeps the returned object until the build ends."""
+    """Report the progress of the build with `config`; the caller keeps the returned object until the build ends.
+
+    The build is cancelled when `notify` raises LoadStopped.
+    """
     module = library.module
     if not hasattr(module, "IProgressMonitor"):
         return None
@@ -77,7 +81,10 @@ def watch_build(library: TensorRt, config: Any, notify: Callable[[str], None]) -
             progress.begin(phase_name, parent_phase, num_steps)
 
         def step_complete(self, phase_name: str, step: int) -> bool:
-            progress.complete_step(phase_name, step)
+            try:
+                progress.complete_step(phase_name, step)
+            except LoadStopped:
+                return False  # the library cancels the build, which then gives no plan
             return True
 
         def phase_finish(self, phase_name: str) -> None:

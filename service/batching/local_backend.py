@@ -196,6 +196,7 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
         backend = LocalBackend(settings, models, batcher, supervisor, metrics, own_process, only is None, report=report)
         for loop in (backend.follow_models(), backend.supervise()):
             stack.push_async_callback(cancel_and_wait, asyncio.create_task(loop))
+        stack.callback(report.stop)  # else the process, which waits for the loader's thread, would load the rest first
         yield backend
 
 
@@ -218,8 +219,8 @@ def make_engine_opener(
     )
 
     def opened(directory: Path, manifest: Manifest) -> Engine:
-        log.info("model loading", model=manifest.key)  # takes seconds on a CPU, minutes where a plan is built
         with report.loading(manifest.key):
+            log.info("model loading", model=manifest.key)  # takes seconds on a CPU, minutes where a plan is built
             return open_engine(directory, manifest, options, shapes)
 
     return opened

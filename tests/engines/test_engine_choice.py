@@ -14,8 +14,17 @@ from engines import engine_choice
 from engines.base import BatchShape, Engine, Feed, Outputs
 from engines.cuda.api import Cuda
 from engines.engine_choice import CANDIDATES, Candidate, EngineOptions, candidates_for, choose_engine, open_engine
-from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ModelCorrupt, ParityTooLow
+from engines.errors import (
+    DeviceLost,
+    EngineError,
+    EngineOutOfMemory,
+    EngineUnavailable,
+    LoadStopped,
+    ModelCorrupt,
+    ParityTooLow,
+)
 from engines.fake import FakeEngine
+from engines.load_report import LoadReport
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, Manifest, read_manifest
 from tests.engines.conftest import INT8, conv_graph, int8_graph
 from tests.fakes.captured_logs import capture_logs
@@ -114,6 +123,19 @@ def test_what_is_done_next_is_told(directory, options):
     notified = replace(options, notify=told.append)
     choose_engine(directory, read_manifest(directory), notified, (fake,), warm_up_shapes=lambda _: shapes)
     assert told == ["opening fake", "warming up fake, shape 1 of 2", "warming up fake, shape 2 of 2"]
+
+
+def test_no_other_runtime_is_tried_when_the_process_ends(directory, options):
+    report = LoadReport()
+
+    def end_meanwhile(_directory: Path, _manifest: Manifest, _options: EngineOptions) -> Engine:
+        report.stop()
+        raise EngineUnavailable("not here")
+
+    first = Candidate("openvino", end_meanwhile)
+    fake = next(candidate for candidate in CANDIDATES if candidate.name == "fake")
+    with report.loading("tiny/1"), pytest.raises(LoadStopped):
+        choose_engine(directory, read_manifest(directory), replace(options, notify=report.step), (first, fake))
 
 
 def test_engine_under_the_bar_is_passed_over(directory, options):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from engines.errors import EngineUnavailable
+from engines.errors import EngineUnavailable, LoadStopped
 from engines.manifest import read_manifest
 from engines.trt.build import BuildOptions, ComputeCapability, build_plan
 from engines.trt.build_progress import BuildProgress, watch_build
@@ -43,6 +44,19 @@ def test_a_library_that_does_not_report_is_not_watched():
     config = SimpleNamespace()
     assert watch_build(TensorRt(SimpleNamespace(), False, (8, 6, 0), None), config, print) is None
     assert vars(config) == {}
+
+
+def test_a_build_is_cancelled_when_the_process_ends():
+    class PlainMonitor:
+        def __init__(self) -> None: ...
+
+    def stop(_text: str) -> None:
+        raise LoadStopped("the process ends")
+
+    config, library = SimpleNamespace(), SimpleNamespace(IProgressMonitor=PlainMonitor)
+    monitor: Any = watch_build(TensorRt(library, False, (10, 0, 0), None), config, stop)
+    monitor.phase_start("build", None, 2)
+    assert monitor.step_complete("build", 0) is False
 
 
 def test_a_real_build_reports(publish):

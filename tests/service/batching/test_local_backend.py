@@ -17,6 +17,7 @@ from engines.base import BatchShape, Feed, Outputs
 from engines.errors import DeviceLost
 from engines.fake import FakeEngine, Raise
 from engines.feeds import batch_shape
+from engines.load_report import LoadReport
 from engines.repository.repository import ModelRepository
 from service.app import open_pipeline
 from service.batching.batcher import Batcher, BatchPolicy
@@ -24,6 +25,7 @@ from service.batching.local_backend import LocalBackend, open_local_backend
 from service.batching.supervisor import Supervisor
 from service.core.settings import Settings
 from service.telemetry.metrics import Metrics
+from tests.fakes.captured_logs import capture_logs
 from tests.fakes.lanes import FakeLaneEngine
 from tests.serving.fake_models import fake_manifest, write_model
 
@@ -86,6 +88,31 @@ async def test_batches_of_every_size_are_warmed_up_on_all_lanes(models_dir: Path
             assert served.manifest is not None
             buckets = served.manifest.size.tile_sizes()
             assert warmed[served.name] == [BatchShape(rows, *bucket) for bucket in buckets for rows in (1, 3)]
+
+
+async def test_the_end_of_a_process_does_not_wait_for_models_that_are_not_loaded_yet(
+    models_dir: Path, tmp_path: Path
+) -> None:
+    steps: list[str] = []
+
+    class SlowReport(LoadReport):
+        def step(self, text: str) -> None:
+            super().step(text)
+            steps.append(text)
+            if "shape 1 of" in text:
+                loop.call_soon_threadsafe(warming_up.set)
+                resume.wait(30)
+
+    warming_up, resume, loop = asyncio.Event(), threading.Event(), asyncio.get_running_loop()
+    settings = Settings(models_dir=models_dir, results_dir=tmp_path / "results", engine="fake")
+    with capture_logs() as logs:
+        async with open_local_backend(settings, Metrics(), report=SlowReport()):
+            await asyncio.wait_for(warming_up.wait(), 30)
+        resume.set()
+        await loop.shutdown_default_executor()
+    assert [line["model"] for line in logs if line["event"] == "model loading"] == ["facades/1"]
+    assert [text.partition(" of ")[0] for text in steps] == ["opening fake", "warming up fake, shape 1"]
+    assert not [line for line in logs if line["event"] == "model refused"]
 
 
 LOST = DeviceLost("the GPU context is lost; start the process again")
