@@ -1,4 +1,4 @@
-"""A separate port for metrics: prometheus_client's server, with the formats of /metrics."""
+"""A separate port for metrics: prometheus_client's server, with the path and the formats of /metrics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,19 @@ def serve_metrics(host: str, port: int, registry: CollectorRegistry) -> None:
         OSError: the port is not available.
     """
     server, _ = start_http_server(port, host, registry)
-    server.set_app(_without_versions(make_wsgi_app(registry)))
+    server.set_app(_at_its_path(_without_versions(make_wsgi_app(registry))))
+
+
+def _at_its_path(app: Callable[..., Any]) -> Callable[..., Any]:
+    """Answer 404 on other paths; prometheus_client answers 200 on each, so /readyz would always seem to be ready."""
+
+    def served(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        if environ.get("PATH_INFO") == "/metrics":
+            return app(environ, start_response)
+        start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+        return [b"this port has /metrics only; --port has the rest"]
+
+    return served
 
 
 def _without_versions(app: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Removal of this host's folders from error messages before they are sent to clients.
+"""Removal of what a reader must not learn: this host's folders from messages to clients, API keys from logged paths.
 
 Source positions at the beginning of OpenVINO's and ONNX Runtime's messages are removed, too.
 """
@@ -15,6 +15,8 @@ _ABSOLUTE = re.compile(r"(?<![\w/.])(?:file://)?/(?:[^/\s'\"]+/)+")
 """Matches the folders of an absolute path, but no URL (`http://…`)."""
 _SLASHED = re.compile(r"(?<![\w/.:~%-])[\w.@+~-]+(?:/[\w.@+~-]+)+")
 """Matches a possible relative path, but no part of a URL."""
+_KEY_SECRET = re.compile(r"(?<=rtk_[0-9a-f]{8}_)[A-Za-z0-9_-]+")
+"""Matches the secret part of an API key; the part before it names the key in every log."""
 _FILE = re.compile(r"\.[A-Za-z]\w*$")
 
 
@@ -28,6 +30,11 @@ def without_folders(message: str) -> str:
     message = _QUOTED.sub(lambda found: f"{found[1]}{_last_path_part(found[2])}{found[1]}", message)
     message = _ABSOLUTE.sub("", message)
     return _SLASHED.sub(lambda found: _last_path_part(found[0]), message)
+
+
+def without_key_secrets(path: str) -> str:
+    """Replace the secret of every API key in a path, where a client may have put it by mistake, by `…`."""
+    return _KEY_SECRET.sub("…", path)
 
 
 def _last_path_part(text: str) -> str:

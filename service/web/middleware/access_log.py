@@ -27,6 +27,7 @@ from service.core.errors import (
 )
 from service.intake.refusals import count_refusal, cut_off_error, internal_error
 from service.intake.request_metadata import acceptable_request_id
+from service.telemetry.redaction import without_key_secrets
 from service.telemetry.request_log import CLIENT_CLOSED_REQUEST, RequestOutcome
 from service.telemetry.tracing import RequestTrace, RequestTracer
 from service.web.foreign_api import ForeignApi, ForeignPaths
@@ -100,7 +101,7 @@ class AccessLog:
         traced = scope["path"].startswith(_TRACED) or scope["state"]["foreign_api"] is not None
         if tracer is None or not traced:
             return None
-        trace = tracer.begin_trace(scope["method"], scope["path"], RequestHead.of(scope))
+        trace = tracer.begin_trace(scope["method"], without_key_secrets(scope["path"]), RequestHead.of(scope))
         structlog.contextvars.bind_contextvars(**trace.ids)
         if trace.recorded:
             scope["state"]["traceparent"] = trace.traceparent
@@ -124,15 +125,15 @@ class AccessLog:
         except asyncio.CancelledError:  # the drain timed out
             return cut_off_error(state["service"])
         except Exception:  # the client gets a 500, the log the traceback
-            log.exception("request failed", request_id=state["request_id"], path=scope["path"])
+            log.exception("request failed", request_id=state["request_id"], path=without_key_secrets(scope["path"]))
             return internal_error()
         return None
 
     def _count_and_log(self, scope: Scope, outcome: _ResponseFacts, seconds: float) -> None:
         state, endpoint = scope["state"], _route_path(scope)
-        client = state.get("client")
+        client, path = state.get("client"), without_key_secrets(scope["path"])
         RequestOutcome(
-            *(state["request_id"], scope["method"], scope["path"], endpoint, outcome.status, outcome.model),
+            *(state["request_id"], scope["method"], path, endpoint, outcome.status, outcome.model),
             *(state.get("code", ""), client.id if client and client.name else ""),
         ).record(state["service"].metrics, seconds, quiet=endpoint in _PROBES)
 

@@ -146,6 +146,14 @@ def test_metrics_can_have_a_port_of_their_own(serve: Serve, free_port: int) -> N
         check_problem(client.get("/metrics"), 404, "not_found")
 
 
+@pytest.mark.parametrize("path", ["/", "/readyz", "/metrics/x"])
+def test_the_port_of_metrics_has_no_other_path_that_a_probe_could_take_for_ready(
+    serve: Serve, free_port: int, path: str
+) -> None:
+    serve(metrics_port=free_port)
+    assert httpx.get(f"http://127.0.0.1:{free_port}{path}").status_code == 404
+
+
 @pytest.mark.parametrize("name", ["application/openmetrics-text", "text/plain"])
 def test_the_port_of_metrics_takes_every_version_that_a_scraper_asks_for(
     serve: Serve, free_port: int, name: str

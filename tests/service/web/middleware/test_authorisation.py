@@ -164,6 +164,13 @@ def test_a_key_does_the_main_job_and_the_log_names_its_owner(client: httpx.Clien
     assert keys.inference not in str(lines)
 
 
+def test_a_key_that_a_client_puts_into_the_path_is_not_logged(client: httpx.Client, keys: Keys) -> None:
+    with capture_logs() as lines:
+        assert client.get(f"/v1/results/{keys.inference}").status_code == 401
+        wait_until(lambda: any(line["event"] == "request" for line in lines))
+    assert [line["path"] for line in lines] == [f"/v1/results/rtk_{key_id_of(keys.inference)}_…"]
+
+
 def test_over_the_rate_and_over_the_quota_are_429_with_a_computed_retry_after(
     serve: Serve, keys: Keys, files: Files
 ) -> None:
