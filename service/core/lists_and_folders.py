@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
 
 
 def listed(text: str) -> list[str]:
@@ -19,5 +19,12 @@ def _named(folder: object) -> object:
     return folder
 
 
-Folder = Annotated[Path, BeforeValidator(_named)]
-"""A folder; an empty name is refused."""
+def _expanded(folder: Path) -> Path:
+    try:
+        return folder.expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{folder.parts[0]} is no user's home on this host; write the whole path") from error
+
+
+Folder = Annotated[Path, BeforeValidator(_named), AfterValidator(_expanded)]
+"""A folder; an empty name is refused. `~` is expanded, as no shell does it in a file, a variable or `--flag=~/…`."""

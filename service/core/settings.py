@@ -42,6 +42,8 @@ FOREIGN_APIS = ("openai", "iopaint", "open-inference", "automatic1111")
 _MIB_PER_UPLOAD = 4
 _MIN_UPLOADS = 64
 _MIB_PER_RESULT = 0.25
+_MAX_SIZE = 1e12
+"""The largest value in MiB or GiB: as bytes it is still finite."""
 _SERVICE_LINK = re.compile(PREFIX + r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 """Variables that Kubernetes sets in every pod for a Service named retouch or retouch-…, besides RETOUCH_PORT=tcp://…"""
 
@@ -92,11 +94,11 @@ class Settings(BaseModel):
     max_queue_size: int = Field(256, ge=1)
     request_timeout_s: float = Field(60.0, gt=0)
     body_timeout_s: float = Field(30.0, gt=0)
-    max_memory_mb: float = Field(4096.0, gt=0)
+    max_memory_mb: float = Field(4096.0, gt=0, le=_MAX_SIZE)
     hang_timeout_s: float = Field(60.0, gt=0)
     codec_threads: int = Field(0, ge=0)
 
-    max_body_mb: float = Field(64.0, gt=0)
+    max_body_mb: float = Field(64.0, gt=0, le=_MAX_SIZE)
     max_pixels: int = Field(50_000_000, ge=1, le=2**30)
 
     save: bool = True
@@ -107,7 +109,7 @@ class Settings(BaseModel):
     s3_endpoint: str = ""
     upload_timeout_s: float = Field(30.0, gt=0)
     results_max_age_h: float = Field(0.0, ge=0)
-    results_max_gb: float = Field(0.0, ge=0)
+    results_max_gb: float = Field(0.0, ge=0, le=_MAX_SIZE)
     spool_max_items: int = Field(4096, ge=1)
 
     cache_entries: int = Field(0, ge=0)

@@ -203,6 +203,21 @@ def test_an_empty_folder_name_stops_the_start(name: str) -> None:
             load_settings(flags, environ)
 
 
+def test_the_home_folder_may_be_written_as_in_a_shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", "/home/studio")
+    (config := tmp_path / "retouch.toml").write_text('results_dir = "~/results"', "utf-8")
+    settings = load_settings(environ={"RETOUCH_MODELS_DIR": "~"}, config=config)
+    assert (settings.results_dir, settings.models_dir) == (Path("/home/studio/results"), Path("/home/studio"))
+    with pytest.raises(SettingsInvalid, match="models_dir: ~nobody-here is no user's home on this host"):
+        load_settings(environ={"RETOUCH_MODELS_DIR": "~nobody-here/models"})
+
+
+@pytest.mark.parametrize("name", ["max_memory_mb", "max_body_mb", "results_max_gb"])
+def test_sizes_that_are_infinite_as_bytes_stop_the_start(name: str) -> None:
+    with pytest.raises(SettingsInvalid, match=f"{name}: Input should be less than or equal to"):
+        load_settings(environ={f"RETOUCH_{name.upper()}": "1e308"})
+
+
 @pytest.mark.parametrize("name", ["max_memory_mb", "results_max_gb", "drain_timeout_s"])
 @pytest.mark.parametrize("value", ["inf", "nan", "1e400"])
 def test_infinite_numbers_stop_the_start(name: str, value: str) -> None:
