@@ -95,6 +95,16 @@ class Level:
         step = Step(chosen.guide_weight, 0, 0, *crowding, anywhere, fresh=True, seed=chosen.seed)
         self._search(kernel, step, chosen.first_sweeps)
 
+    def start(self, kernel: Kernel) -> None:
+        """Fill the hole from the matches of half size, near its edge mostly with the net's fill.
+
+        So the search at full size sees few of the ripples that nets draw in the middle of holes.
+        """
+        fill = self._now.copy()
+        self._vote(kernel)
+        now, net = (values[:-PADDING].reshape(-1, 3) for values in (self._now, fill))
+        now += self.view.trust[:, None] * (net - now)
+
     def improve(self, kernel: Kernel, number: int) -> None:
         """Run round `number` (from 0): improve the matches, then fill the hole from them."""
         chosen = self.parameters
@@ -102,7 +112,7 @@ class Level:
         penalties = chosen.coherence, chosen.coherence_flat, chosen.crowding, chosen.crowding_flat
         step = Step(chosen.guide_weight, *penalties, chosen.reach, fresh=False, seed=seed)
         self._search(kernel, step, chosen.sweeps)
-        self.vote(kernel)
+        self._vote(kernel)
 
     def _search(self, kernel: Kernel, step: Step, sweeps: int) -> None:
         """Sweep from the top and from the bottom in turn; the parts of a sweep do not depend on the threads."""
@@ -115,7 +125,7 @@ class Level:
                 [partial(kernel.sweep, self.view, now, part, before, self.matches, self.distances) for part in parts]
             )
 
-    def vote(self, kernel: Kernel) -> None:
+    def _vote(self, kernel: Kernel) -> None:
         """Set each pixel to the mean of the matched patches over it; close matches in trusted places weigh most."""
         typical = np.percentile(self.distances, 75) + 1e-6
         weights = self.view.trust[self.view.targets] * np.exp(-self.distances / typical) + 1e-6

@@ -43,10 +43,10 @@ class Parameters:
     whole, instead of the patch that fits best at every pixel."""
     coherence_flat: float = 0.001
     """The same penalty as a term: where all distances are near 0, as in a sky, a factor has no effect."""
-    crowding: float = 0.5
+    crowding: float = 0.25
     """Penalty, as a factor on a source's distance, for sources that are matched more often than others: without it the
     nearest ones fill deep holes again and again, as stripes and tiles."""
-    crowding_flat: float = 0.001
+    crowding_flat: float = 0.0005
     """The same penalty as a term, for places where all distances are near 0."""
     first_sweeps: int = 4
     """Sweeps of the first search, at half size, from random matches in the whole picture."""

@@ -56,7 +56,7 @@ def add_texture(
         level.upsample_matches(half, np.random.default_rng(parameters.seed))
     else:
         level.search_from_scratch(kernel)
-    level.vote(kernel)  # so the search at full size never sees the ripple that nets draw
+    level.start(kernel)
     for number in range(parameters.rounds):
         level.improve(kernel, number)
     drawn = np.rint(level.picture().clip(0, 1) * 255)

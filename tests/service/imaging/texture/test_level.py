@@ -1,0 +1,25 @@
+"""A level of the texture stage starts from copied pixels inside the hole, and from the net's fill near its edge."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from service.imaging.pool.parallel_steps import run_sequentially
+from service.imaging.texture.level import Level
+from service.imaging.texture.parameters import Parameters
+from service.imaging.texture.patch_match import CompiledKernel
+
+
+def test_it_starts_from_the_fill_at_the_edge_and_from_copied_pixels_inside(kernel: CompiledKernel) -> None:
+    """What is known is black and the fill is white, so the brightness is the share of the fill."""
+    hole = np.zeros((64, 64), np.bool_)
+    hole[12:52, 12:52] = True
+    white = np.repeat(hole[..., None], 3, 2).astype(np.float32)
+    level = Level(white, hole, hole, Parameters(low_share=0), 1, run_sequentially)
+    level.matches[:] = level.view.sources[0]
+    level.start(kernel)
+    shares = level.picture()[32, :, 0]
+    assert (shares[:12] == 0).all()
+    assert shares[12] > 0.85
+    assert shares[32] < 0.2
+    assert (np.diff(shares[12:32]) <= 0).all()
