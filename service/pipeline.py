@@ -96,16 +96,15 @@ class Pipeline:
         reference = self.model_of(order)
         with ExitStack() as leased:
             model = await self._lease_model(leased, reference, order, call)
-            manifest = model.manifest
             headers = read_headers(order.files, self.settings.max_pixels)
-            weight = estimate_cost(order.files, headers).with_results(order, headers, manifest)
+            weight = estimate_cost(order.files, headers).with_results(order, headers, model.manifest)
             texture = self.texture if order.wants_texture else None
             trace = self.tracer.resume(call.traceparent) if self.tracer is not None and call.traceparent else None
             timings = Timings(on_ended=trace.stage_ended if trace is not None else None)
             async with self._hold_memory(weight, call, timings):
                 with ExitStack() as spool:  # after the wait for memory: a waiting request holds no spool reservation
-                    reserved = self._reserve_spool(spool, order, manifest)
-                    seed = self._choose_seed(order, manifest)
+                    reserved = self._reserve_spool(spool, order, model.manifest)
+                    seed = self._choose_seed(order, model.manifest)
                     request = spool.enter_context(RequestToCompute(order, headers, model, call, timings, weight, trace))
                     prepared = await self._prepare(request)
                     if (plan := prepared.texture) is not None:
@@ -297,8 +296,5 @@ def _check_model_suits_order(manifest: Manifest, order: Order, reference: str) -
     if reason := why_not_servable(manifest):
         raise InvalidOption(reason, code="not_a_picture", field="model")
     if order.options.pictures > 1 and not manifest.has_latent:
-        raise InvalidOption(
-            f"{manifest.key} draws nothing: all samples would be the same; ask for one",
-            code="not_diverse",
-            field="count" if order.task == "generate" else "samples",
-        )
+        same = f"{manifest.key} draws nothing: all samples would be the same; ask for one"
+        raise InvalidOption(same, code="not_diverse", field="count" if order.task == "generate" else "samples")
