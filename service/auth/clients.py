@@ -157,13 +157,14 @@ class Clients:
         if self.path is None:
             return Client(f"address:{address}")
         key = presented_key(headers, basic=basic)
+        send_key = f"{_SEND_KEY}, or the key as password of HTTP Basic" if basic else _SEND_KEY
         if key is None:
-            raise Unauthorised(_SEND_KEY, code="no_key")
+            raise Unauthorised(send_key, code="no_key")
         record = self._records.get(key_id_of(key) or "")
         if record is None:
             key_digest(key)  # the same work as for a known id, so that timing does not reveal which ids exist
         if record is None or not record.matches(key):
-            raise Unauthorised(_UNKNOWN_KEY if key else f"the key is empty; {_SEND_KEY}", code="unknown_key")
+            raise Unauthorised(_UNKNOWN_KEY if key else f"the key is empty; {send_key}", code="unknown_key")
         if record.revoked_at is not None:
             raise Unauthorised(f"the key was revoked; {_GET_NEW_KEY}", code="revoked_key")
         if record.expires_at is not None and record.expires_at <= self.now():

@@ -92,6 +92,9 @@ def test_a_basic_password_is_a_key_for_automatic1111_alone(serve: Serve, tmp_pat
         for wrong in ("Basic", "Basic !", "Basic " + base64.b64encode(b"nobody").decode(), basic + "x", "Basic ü"):
             answered = client.post(IMG2IMG.path, headers={b"Authorization": wrong.encode("latin-1")})
             assert answered.status_code == 401, wrong
+        for good in GOOD:
+            told = good.message(send(client, good).json()).endswith(", or the key as password of HTTP Basic")
+            assert told == (good is IMG2IMG), good.api
 
 
 @each
