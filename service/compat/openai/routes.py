@@ -50,8 +50,8 @@ _TEXTS = {
     }.items()
 }
 _WHITE = 'send extra_body={"mask_mode": "white"} for a mask whose white is filled'
-_ALPHA = f"what is transparent in it is filled; {_WHITE}"
-_OWN_ALPHA = "the image is its own mask: make transparent what is to be filled, and nothing else"
+_ALPHA = f"what is transparent in it (alpha 0) is filled; {_WHITE}"
+_OWN_ALPHA = "the image is its own mask: make transparent (alpha 0) what is to be filled, and nothing else"
 _NO_MASK = "there is no `mask`, and the image has no alpha channel to use as one; send a mask"
 _NUMBERS = {
     "n": {

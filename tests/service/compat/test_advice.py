@@ -69,9 +69,9 @@ def test_an_opaque_or_transparent_mask_of_openais_api_is_refused_with_what_its_m
     for alpha, what in ((0, FULL), (255, EMPTY)):
         hole = encode_png(np.full((64, 64, 4), alpha, np.uint8))
         masked = client.post(EDIT.path, files={"image": photo, "mask": hole}).json()["error"]
-        assert masked["message"].startswith(f"{what}; what is transparent in it is filled; send extra_body=")
+        assert masked["message"].startswith(f"{what}; what is transparent in it (alpha 0) is filled; send extra_body=")
         alone = client.post(EDIT.path, files={"image": hole}).json()["error"]
-        assert alone["message"].startswith(f"{what}; the image is its own mask: make transparent")
+        assert alone["message"].startswith(f"{what}; the image is its own mask: make transparent (alpha 0)")
         assert masked["code"] == alone["code"]
     white = client.post(EDIT.path, files={"image": photo, "mask": WHITE}, data={"mask_mode": "white"}).json()["error"]
     assert white["message"] == f"{FULL}; mask_mode=white was applied; check the mask and mask_mode"
