@@ -13,6 +13,8 @@ from service.web.intake import HttpIntake
 from service.web.request_headers import joined_lines
 
 LENGTH_HEADER = "Inference-Header-Content-Length"
+_BINARY_SIZE = b'"binary_data_size"'
+_TAIL_BYTES = 64
 _TYPES = ("", JSON_TYPE, "application/octet-stream")
 _PACKED = ("gzip", "deflate")
 _ANY_FORMAT = zlib.MAX_WBITS | 32
@@ -53,14 +55,19 @@ def json_length(intake: HttpIntake, body: bytearray) -> int:
     """Return the length of the JSON at the start of the body, in bytes; tensors follow it.
 
     Raises:
-        InvalidRequest: the header that gives the length is not a number, or larger than the body.
+        InvalidRequest: the header that gives the length is not a number, or larger than the body; or it is missing
+            although something follows the JSON.
     """
     text = single_value(intake.request.headers, LENGTH_HEADER)
     if text is None:
+        if not body[-_TAIL_BYTES:].rstrip().endswith(b"}") and _BINARY_SIZE in body:
+            why = f"binary data follows the JSON, but the header {LENGTH_HEADER} is missing"
+            raise InvalidRequest(f"{why}; send the JSON's length in it, and check that no proxy removes it")
         return len(body)
     length = int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else -1
     if not 0 <= length <= len(body):
-        raise InvalidRequest(f"{LENGTH_HEADER} is {text[:40]!r} and the body has {len(body)} bytes")
+        advice = "send the length of the JSON in bytes, without the binary data that follows it"
+        raise InvalidRequest(f"{LENGTH_HEADER} is {text[:40]!r} and the body has {len(body)} bytes; {advice}")
     return length
 
 

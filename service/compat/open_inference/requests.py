@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from service.compat.json_fields import JsonFields, parse_fields
 from service.core.errors import InvalidRequest
 from service.open_inference.requests import InferRequest, check_requested_outputs, priority_of, timeout_of
@@ -50,6 +52,8 @@ def _tensor_of(fields: JsonFields, binary: memoryview | None, max_pixels: int) -
 
 def _one_file(fields: JsonFields, name: str) -> bytes:
     data = fields.listed("data")
+    if len(data) == 1 and bytes(memoryview(data[0])[:1]) == b"[":  # [[file]] is the nested form of shape [1, 1]
+        data = msgspec.json.decode(data[0], type=list[msgspec.Raw])
     if len(data) != 1:
         raise InvalidRequest(f"input {name[:80]!r}: `data` has {len(data)} elements; send one file in base64")
     return fields.file(data[0], name[:80])

@@ -15,7 +15,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.service.compat.open_inference.infer_requests import as_binary, as_json, element, failures, of_files, parts_of
+from tests.service.compat.open_inference.infer_requests import (
+    LENGTH,
+    as_binary,
+    as_json,
+    element,
+    failures,
+    of_files,
+    parts_of,
+)
 from tests.serving.waiting import wait_until
 
 Native = Callable[..., bytes]
@@ -173,6 +181,18 @@ def test_statistics_count_what_was_computed(client: httpx.Client, native: Native
     assert count() >= before + 1
     everything = client.get("/v2/models/stats").json()["model_stats"]
     assert {one["name"] for one in everything} == {"facades", "faces", "photos"}
+
+
+def test_binary_data_without_the_length_of_the_json_is_refused_with_the_name_of_the_header(
+    client: httpx.Client, photo: bytes, mask: bytes
+) -> None:
+    body, headers = as_binary(of_files(photo, mask))
+    del headers[LENGTH]
+    missing = client.post(INFER, content=body, headers=headers)
+    assert missing.status_code == 400
+    assert f"the header {LENGTH} is missing; send the JSON's length in it" in missing.json()["error"]
+    wrong = client.post(INFER, content=body, headers={**headers, LENGTH: "ten"})
+    assert "send the length of the JSON in bytes" in wrong.json()["error"]
 
 
 @pytest.mark.parametrize("fault", ["an input is missing", "no picture", "over /v1", "unknown model"])

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from service.compat.open_inference.requests import parse_infer_request
+from service.core.errors import InvalidRequest
 from tests.service.compat.open_inference.infer_requests import LENGTH, as_binary
 
 
@@ -16,3 +21,17 @@ def test_binary_data_is_divided_in_the_order_of_the_inputs() -> None:
         ("b", b"gh", (2, 1, 1)),
     ]
     assert found.binary_output
+
+
+@pytest.mark.parametrize("nested", [["AAAA"], [["AAAA"]]])
+def test_a_file_may_be_nested_as_its_shape_is(nested: list[object]) -> None:
+    tensor = {"name": "image", "datatype": "BYTES", "shape": [1, 1], "data": nested}
+    found = parse_infer_request(bytearray(json.dumps({"inputs": [tensor]}).encode()), memoryview(b""), max_pixels=4)
+    assert found.tensors[0].data == b"\0\0\0"
+
+
+@pytest.mark.parametrize("data", [[[]], [[["AAAA"]]], [[["AAAA", "AAAA"]]], [[["AAAA"], ["AAAA"]]], [[7]], [{}]])
+def test_anything_but_one_nested_file_is_refused(data: list[object]) -> None:
+    tensor = {"name": "image", "datatype": "BYTES", "shape": [1], "data": data}
+    with pytest.raises(InvalidRequest, match=r"send (one|the) file in base64"):
+        parse_infer_request(bytearray(json.dumps({"inputs": [tensor]}).encode()), memoryview(b""), max_pixels=4)
