@@ -182,7 +182,8 @@ def _state_of_host(settings: Settings, ledger: Database, store: ResultStore, own
 
     folder = settings.results_dir
     any_unstored = store.spooled_among if settings.promise == "store" else lambda _: False
-    queue, earlier = HostQueue(ledger, owner, time.time), EarlierRuns(store.sidecar, store.index.bury, any_unstored)
+    earlier = EarlierRuns(store.sidecar, store.index.bury, store.index.bury_in, any_unstored)
+    queue = HostQueue(ledger, owner, time.time)
     jobs = JobRecords(ledger, owner, queue, LocalOrderFiles(folder), time.time, promised, earlier)
     return SharedState(store, jobs, LocalResponseFiles(folder), asyncio.sleep)
 
@@ -200,6 +201,6 @@ def _state_of_hosts(settings: Settings, ledger: Database, store: ResultStore, no
 
     objects = open_objects(settings)
     queue = SharedQueue(ledger, node, node.now, _JOBS_PER_BATCH * settings.max_batch_size)
-    earlier = EarlierRuns(find_in_bucket, store.index.bury)
+    earlier = EarlierRuns(find_in_bucket, store.index.bury, store.index.bury_in)
     jobs = JobRecords(ledger, node, queue, SharedOrders(objects), node.now, promised, earlier)
     return SharedState(store, jobs, SharedResponses(objects), pause_for_keys)

@@ -18,6 +18,7 @@ from service.core.errors import NotReady, ServiceError
 from service.core.flow import Flow
 from service.core.reply import Encoded
 from service.jobs.jobs_table import Job
+from service.ledger.contract import Transaction
 
 _log = structlog.get_logger(__name__)
 _POLL_INTERVAL_S = 0.5
@@ -40,12 +41,14 @@ class EarlierRuns:
 
     find: returns the sidecar of a result that every process can find; None if there is none. Blocks.
     bury: deletes all copies of a result, given its id and its owner, and prevents later ones. Blocks.
+    bury_in: does the same once the given transaction is committed.
     any_unstored: whether any of these results has not yet reached the storage where a finished job's must be. Blocks.
     now: the ledger's clock, in seconds since the epoch.
     """
 
     find: Callable[[str], object | None]
     bury: Callable[[str, str], object]
+    bury_in: Callable[[Transaction, str, str], object]
     any_unstored: Callable[[Sequence[str]], bool] = lambda _: False
     now: Callable[[], float] = time.time
 
@@ -83,12 +86,14 @@ class EarlierRuns:
             _log.warning("cannot check whether a job's results are stored; retrying", error=str(error))
             return True
 
-    async def discard(self, job: Job) -> None:
-        """Remove all results that runs of a job have stored, or still store, after it ended without a result."""
+    def discard(self, ledger: Transaction, job: Job) -> None:
+        """Remove all results that a job's runs have stored or still store, in the transaction that ends it without."""
         try:
-            await asyncio.to_thread(self._bury, job, _ids_of_runs(job, job.attempts))
-        except (ServiceError, OSError) as error:
-            _log.warning("results of a failed or cancelled job may not have been removed", job=job.id, error=str(error))
+            owner, ids = Flow(*job.facts["flow"]).owner, _unshared(job, _ids_of_runs(job, job.attempts))
+        except (KeyError, TypeError):  # a record of another version, whose job must end nevertheless
+            return
+        for one in ids:
+            self.bury_in(ledger, one, owner)
 
     def _take(self, job: Job) -> list[str]:
         runs, unknown, reason = _ids_of_runs(job, job.attempts - 1), dict[int, list[str]](), None
@@ -109,8 +114,13 @@ class EarlierRuns:
 
     def _bury(self, job: Job, runs: dict[int, list[str]]) -> None:
         owner = Flow(*job.facts["flow"]).owner
-        for one in [one for run, ids in runs.items() if run not in job.shared_runs for one in ids]:
+        for one in _unshared(job, runs):
             self.bury(one, owner)
+
+
+def _unshared(job: Job, runs: dict[int, list[str]]) -> list[str]:
+    """Return the ids of those results that no other request can have been given."""
+    return [one for run, ids in runs.items() if run not in job.shared_runs for one in ids]
 
 
 def _ids_of_runs(job: Job, runs: int) -> dict[int, list[str]]:

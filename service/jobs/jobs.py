@@ -123,9 +123,8 @@ class Jobs:
         """
         job = await self.get(job_id)
         self._admissions.get(job_id, ExitStack()).close()  # first, as in `_run_to_end`
-        if job.finished_at is None and (ended := await self._record_end(job, "cancelled")) is not None:
+        if job.finished_at is None and await self._record_end(job, "cancelled", discards=True) is not None:
             self._stop(job_id)
-            await self._parts.earlier.discard(ended)
         return await self.get(job_id)
 
     async def take(self) -> None:
@@ -247,13 +246,9 @@ class Jobs:
         await self._end(job, "failed", discards=stored, problem=problem)
 
     async def _end(self, job: Job, status: JobStatus, *, discards: bool = False, **ending: Any) -> None:
-        """End a job that this task runs; until the end is recorded, `stop_lost` does not stop the task.
-
-        `discards`: remove the job's results, unless it had ended or belongs to another process.
-        """
+        """End a job that this task runs; until the end is recorded, `stop_lost` does not stop the task."""
         with self._until_ended(job):
-            if (ended := await self._record_end(job, status, **ending)) and discards:
-                await self._parts.earlier.discard(ended)
+            await self._record_end(job, status, discards=discards, **ending)
 
     @contextmanager
     def _until_ended(self, job: Job) -> Iterator[None]:
@@ -264,13 +259,18 @@ class Jobs:
         finally:
             self._ending.discard(job.id)
 
-    async def _record_end(self, job: Job, status: JobStatus, **ending: Any) -> Job | None:
-        """Record an end and remove the stored request; returns the job, or None if `jobs_table.finish` refused it."""
+    async def _record_end(self, job: Job, status: JobStatus, *, discards: bool = False, **ending: Any) -> Job | None:
+        """Record an end and remove the stored request; returns the job, or None if `jobs_table.finish` refused it.
+
+        `discards`: remove the job's results, too, unless it is refused.
+        """
         finished = replace(job, status=status, finished_at=self._parts.now(), **ending)
 
         def finish(ledger: Transaction) -> Job | None:
             if (first := jobs_table.finish(ledger, finished)) is not None:
                 self._parts.on_finished(ledger, finished)
+                if discards:
+                    self._parts.earlier.discard(ledger, first)
             return first
 
         if (first := await self._parts.ledger.write_until_done(finish)) is not None:

@@ -92,6 +92,10 @@ class ResultIndex:
         work = partial(index_table.bury, result_id=result_id, owner=owner, now=self._now())
         return self.connections.write_removal(work, synced=True)
 
+    def bury_in(self, ledger: Transaction, result_id: str, owner: str) -> None:
+        """Write the tombstone of a result in a transaction of the same ledger."""
+        index_table.bury(ledger, result_id, owner, self._now())
+
     def deleted(self, result_ids: Collection[str]) -> set[str]:
         """Return the ids of the deleted results among `result_ids`.
 

@@ -35,7 +35,7 @@ Run = Callable[[Order, Call], Awaitable[list[str]]]
 ORDER = Order("inpaint", {"image": b"image", "mask": b"mask"}, InpaintOptions.model_validate({"quality": "80"}))
 
 
-NONE_BEFORE = EarlierRuns(lambda _: None, lambda _, __: None)
+NONE_BEFORE = EarlierRuns(lambda _: None, lambda _, __: None, lambda _, __, ___: None)
 """EarlierRuns without stored results."""
 URLS = ["/v1/results/first", "/v1/results/second"]
 

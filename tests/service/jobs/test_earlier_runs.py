@@ -18,6 +18,8 @@ from service.core.order import Order
 from service.jobs import jobs_table
 from service.jobs.earlier_runs import EarlierRuns, result_id
 from service.jobs.jobs_table import Job
+from service.jobs.request_files import LocalOrderFiles
+from service.ledger.contract import Transaction
 from service.saving.storage.contract import is_result_id
 from tests.service.jobs.processes import hang, open_process
 from tests.serving.waiting import until
@@ -36,6 +38,9 @@ class Results:
     def bury(self, one: str, owner: str) -> None:
         self.buried.append((one, owner))
 
+    def bury_in(self, _ledger: Transaction, one: str, owner: str) -> None:
+        self.bury(one, owner)
+
 
 def job_of(attempts: int, pictures: int = 1) -> Job:
     return Job(uuid4().hex, "queued", "me", 0.0, {"flow": ["key:0123", 5], "pictures": pictures}, attempts)
@@ -50,7 +55,7 @@ def test_the_ids_of_all_runs_and_pictures_differ_and_are_ids_of_results() -> Non
 async def test_of_two_complete_runs_the_later_one_is_used() -> None:
     results, job = Results(), job_of(3, pictures=2)
     results.stored = {result_id(job.id, run, picture) for run in (1, 2) for picture in (0, 1)}
-    urls = await EarlierRuns(results.find, results.bury).results(job)
+    urls = await EarlierRuns(results.find, results.bury, results.bury_in).results(job)
     assert urls == [f"/v1/results/{result_id(job.id, 2, picture)}" for picture in (0, 1)]
     assert results.buried == []
 
@@ -58,19 +63,19 @@ async def test_of_two_complete_runs_the_later_one_is_used() -> None:
 async def test_results_of_incomplete_runs_are_deleted_for_their_owner() -> None:
     results, job = Results(), job_of(3, pictures=2)
     results.stored = {result_id(job.id, 1, 0)}
-    assert await EarlierRuns(results.find, results.bury).results(job) == []
+    assert await EarlierRuns(results.find, results.bury, results.bury_in).results(job) == []
     assert results.buried == [(result_id(job.id, run, picture), "0123") for run in (1, 2) for picture in (0, 1)]
 
 
 async def test_results_shared_with_other_requests_are_not_deleted() -> None:
     results, job = Results(), replace(job_of(3, pictures=2), shared_runs=frozenset({1}))
-    assert await EarlierRuns(results.find, results.bury).results(job) == []
+    assert await EarlierRuns(results.find, results.bury, results.bury_in).results(job) == []
     assert [one for one, _ in results.buried] == [result_id(job.id, 2, picture) for picture in (0, 1)]
 
 
 async def test_nothing_is_looked_for_before_the_first_run() -> None:
     results = Results()
-    assert await EarlierRuns(results.find, results.bury).results(job_of(1)) == []
+    assert await EarlierRuns(results.find, results.bury, results.bury_in).results(job_of(1)) == []
     assert results.buried == []
 
 
@@ -79,7 +84,7 @@ async def test_an_unavailable_storage_stops_no_job_and_deletes_nothing() -> None
         raise NotReady(f"{one} cannot be read now", code="storage_unavailable")
 
     results = Results()
-    assert await EarlierRuns(away, results.bury).results(job_of(2)) == []
+    assert await EarlierRuns(away, results.bury, results.bury_in).results(job_of(2)) == []
     assert results.buried == []
 
 
@@ -92,7 +97,9 @@ async def test_complete_results_are_used_even_if_a_later_run_cannot_be_checked()
             raise NotReady(f"{one} cannot be read now", code="storage_unavailable")
         return results.find(one)
 
-    assert await EarlierRuns(find, results.bury).results(job) == [f"/v1/results/{result_id(job.id, 1, 0)}"]
+    assert await EarlierRuns(find, results.bury, results.bury_in).results(job) == [
+        f"/v1/results/{result_id(job.id, 1, 0)}"
+    ]
     assert [one for one, _ in results.buried] == [result_id(job.id, 3, 0)]
 
 
@@ -112,7 +119,7 @@ async def test_a_job_fails_if_its_results_are_not_stored_by_the_deadline(
         await until(lambda: bool(dying.asked))
     results.stored = {result_id(job.id, 1, 0)}
     async with open_process(tmp_path) as successor:
-        earlier = EarlierRuns(results.find, results.bury, any_unstored, successor.clock)
+        earlier = EarlierRuns(results.find, results.bury, results.bury_in, any_unstored, successor.clock)
         late = replace(job, attempts=2)
         waiting = asyncio.ensure_future(earlier.results(late))
         await until(lambda: len(asked) > 1)
@@ -125,7 +132,7 @@ async def test_a_job_fails_if_its_results_are_not_stored_by_the_deadline(
 @pytest.mark.parametrize("complete", [True, False])
 async def test_a_job_is_computed_again_only_if_its_result_is_not_stored(tmp_path: Path, complete: bool) -> None:
     results = Results()
-    earlier = EarlierRuns(results.find, results.bury)
+    earlier = EarlierRuns(results.find, results.bury, results.bury_in)
 
     async def store_and_hang(_order: Order, call: Call) -> list[str]:
         assert call.result_id is not None
@@ -153,12 +160,30 @@ async def test_a_job_that_is_cancelled_when_its_result_is_stored_leaves_none(tmp
         ids.append(call.result_id(0))
         return await hang(_order, call)
 
-    earlier = EarlierRuns(results.find, results.bury)
+    earlier = EarlierRuns(results.find, results.bury, results.bury_in)
     async with open_process(tmp_path, store_and_hang, earlier=earlier) as running:
         job = await running.start()
         await until(lambda: bool(ids))
         assert (await running.jobs.cancel(job.id)).status == "cancelled"
     assert results.buried == [(ids[0], Flow("someone", 7).owner)]
+
+
+class EndOfProcess(LocalOrderFiles):
+    """Orders of a process that is killed right after the end of its job was recorded."""
+
+    def drop(self, job_id: str) -> None:
+        raise SystemError(f"killed before the order of {job_id} was removed")
+
+
+async def test_a_process_that_is_killed_just_after_a_job_was_cancelled_leaves_no_result(tmp_path: Path) -> None:
+    results = Results()
+    orders, earlier = EndOfProcess(tmp_path), EarlierRuns(results.find, results.bury, results.bury_in)
+    async with open_process(tmp_path, hang, orders=orders, earlier=earlier) as running:
+        job = await running.start()
+        with pytest.raises(SystemError, match="killed"):
+            await running.jobs.cancel(job.id)
+        assert (await running.jobs.get(job.id)).status == "cancelled"
+    assert [one for one, _ in results.buried] == [result_id(job.id, 1, 0)]
 
 
 async def test_results_shared_with_other_requests_stay_if_the_job_is_cancelled(tmp_path: Path) -> None:
@@ -170,7 +195,7 @@ async def test_results_shared_with_other_requests_stay_if_the_job_is_cancelled(t
         entered.set()
         return await hang(_order, call)
 
-    earlier = EarlierRuns(results.find, results.bury)
+    earlier = EarlierRuns(results.find, results.bury, results.bury_in)
     async with open_process(tmp_path, share_and_hang, earlier=earlier) as running:
         job = await running.start()
         await entered.wait()
@@ -195,7 +220,7 @@ async def test_a_job_that_fails_after_its_result_was_stored_leaves_none(
     async def fail(_order: Order, _call: Call) -> list[str]:
         raise error
 
-    earlier = EarlierRuns(results.find, results.bury)
+    earlier = EarlierRuns(results.find, results.bury, results.bury_in)
     async with open_process(tmp_path, fail, earlier=earlier) as running:
         job = await running.start()
         await running.until(job.id, "failed")
@@ -210,7 +235,7 @@ async def test_a_process_that_has_lost_its_job_and_fails_late_deletes_nothing(tm
         await failing.wait()
         raise DeadlineExceeded("too late")
 
-    earlier = EarlierRuns(results.find, results.bury)
+    earlier = EarlierRuns(results.find, results.bury, results.bury_in)
     async with open_process(tmp_path, fail_late, earlier=earlier) as lost:
         job = await lost.start()
         results.stored = {result_id(job.id, 1, 0)}
@@ -227,7 +252,7 @@ async def test_a_process_that_has_lost_its_job_and_fails_late_deletes_nothing(tm
 @pytest.mark.parametrize("complete", [True, False])
 async def test_a_job_that_is_given_up_leaves_no_result_behind(tmp_path: Path, complete: bool) -> None:
     results = Results()
-    earlier, ids = EarlierRuns(results.find, results.bury), list[str]()
+    earlier, ids = EarlierRuns(results.find, results.bury, results.bury_in), list[str]()
 
     async def note_and_hang(_order: Order, call: Call) -> list[str]:
         assert call.result_id is not None
