@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from export.errors import CheckpointRefused
 SAVE_WEIGHTS = "save the generator's state_dict() alone with torch.save and export that"
 """Advice about a file whose weights cannot be read safely."""
 
+_NEWER_PICKLE = "Unsupported operand 149"
+"""Torch's words on FRAME, with which pickles of protocol 4 and 5 begin."""
 _TAR_BLOCK = 512
 """Bytes of a tar archive's first header, which has `ustar` at byte 257."""
 
@@ -80,8 +83,15 @@ class _UnsafePickle(CheckpointRefused):
 
 def _load_torch(path: Path) -> object:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # on newer pickles, about which the message below says more
+            return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
+        if _NEWER_PICKLE in str(error):
+            raise CheckpointRefused(
+                f"{path}: pickled with protocol 4 or later, which torch does not read safely; load it in torch where "
+                f"you trust it, and {SAVE_WEIGHTS}, without pickle_protocol"
+            ) from error
         if (found := re.search(r"(?:GLOBAL|global) ([\w.]+)", str(error))) is None:
             raise CheckpointRefused(_unreadable_message(path)) from error
         message = f"{path}: needs {found[1]} to be unpickled, which could run code; {SAVE_WEIGHTS}"

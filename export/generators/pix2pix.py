@@ -218,7 +218,17 @@ class PerSampleBatchNorm(nn.Module):
 
 
 def _recognise_norm(state: State, conv: str, norm: str) -> NormName:
-    """Recognise the norm by its weights, or by the bias that a convolution has only before an instance norm."""
+    """Recognise the norm by its weights, or by the bias that a convolution has only before an instance norm.
+
+    Raises:
+        LayoutMismatch: the norm has weights and no statistics, so that the file does not show its kind.
+    """
+    if f"{norm}.weight" in state and f"{norm}.running_mean" not in state:
+        raise LayoutMismatch(
+            f"a pix2pix net whose norms have weights and no running statistics ({norm}): affine instance norms, group "
+            "norms or batch norms without tracking, which a file does not tell apart and upstream's nets do not have; "
+            "such a net cannot be exported; if the statistics are in another file, give that too"
+        )
     if f"{norm}.weight" in state:
         return "batch"
     return "instance" if f"{conv}.bias" in state else "none"

@@ -15,7 +15,7 @@ _WRAPPED = re.compile(r"(?:_orig_mod|_forward_module|_fsdp_wrapped_module|_check
 """Names that torch.compile, Lightning's Fabric, FSDP and checkpointing put into the keys of a module they wrap."""
 _NET_PREFIX = re.compile(
     r"_?(?:net_?)?(?:g|gen|generator)(?:_\w+|[ab](?:2[ab]|to[ab])?|\d+)?|\w*generator\w*|\w*netg(?:_\w+)?"
-    r"|ema\w*|\w+_ema|_?model|_?net|network|inpaint\w*",
+    r"|ema\w*|\w+_ema|_?model|_?net|network|inpaint\w*|\w*u_?net\w*|\w*resnet|backbone|student|pconv\w*|lama|painter",
     re.IGNORECASE,
 )
 """First components of keys under which training scripts keep whole nets, as in `generator.enc_1.conv.weight`."""

@@ -52,6 +52,14 @@ def test_weights_of_other_precisions_become_fp32(tmp_path, kind):
     assert {tensor.dtype for tensor in state.values()} == {torch.float32}
 
 
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "old"])
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_a_newer_pickle_protocol_is_named_with_what_to_do(tmp_path, protocol, zipped):
+    path = _saved(tmp_path, STATE, pickle_protocol=protocol, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(CheckpointRefused, match=r"protocol 4 or later.*without pickle_protocol"):
+        read_checkpoint(path)
+
+
 def test_integer_tensors_stay_integers(tmp_path):
     assert (
         _single(_saved(tmp_path, {"bn.num_batches_tracked": torch.tensor(3)}))["bn.num_batches_tracked"].dtype
@@ -79,7 +87,9 @@ def test_wrappers_are_opened_and_named(tmp_path, wrapper):
     assert (part.path, part.state.keys()) == (wrapper, STATE.keys())
 
 
-@pytest.mark.parametrize("prefix", ["generator", "netG", "G", "ema_model", "generator.module"])
+@pytest.mark.parametrize(
+    "prefix", ["generator", "netG", "G", "ema_model", "generator.module", "unet", "backbone", "pconv"]
+)
 def test_nets_are_found_under_a_prefix_of_their_keys(tmp_path, prefix):
     keys = {f"{prefix}.{key}": tensor for key, tensor in STATE.items()}
     whole, net = read_checkpoint(_saved(tmp_path, {**keys, "discriminator.weight": torch.zeros(1)})).parts

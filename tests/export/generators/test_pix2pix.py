@@ -12,6 +12,7 @@ from export.errors import LayoutMismatch
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
 from export.lowering import to_half
 from export.recognition import recognise
+from export.states.finding import StateDict
 
 FAMILY = Pix2Pix()
 NETS = ("unet_128", "unet_256", "resnet_6blocks", "resnet_9blocks")
@@ -159,6 +160,16 @@ def test_unets_of_other_depths_are_refused_with_the_known_ones(levels):
 def test_resnets_of_other_depths_are_not_taken_for_known_ones():
     state = {f"model.{10 + i}.conv_block.1.weight": torch.zeros(4, 4, 3, 3) for i in range(5)}
     assert FAMILY.recognise(state) is None
+
+
+@pytest.mark.parametrize("net", ["unet_128", "resnet_6blocks"])
+def test_norms_that_a_file_does_not_tell_apart_are_refused_with_what_they_may_be(net, make_net):
+    state = make_net(Pix2Pix(), Pix2PixOptions(net=net, ngf=2)).state_dict()
+    without = {key: tensor for key, tensor in state.items() if "running" not in key and "num_batches" not in key}
+    with pytest.raises(
+        LayoutMismatch, match=r"weights and no running statistics \(model\..*affine instance norms, group"
+    ):
+        recognise([StateDict("", without)], None, {})
 
 
 def test_wrong_norm_is_an_error_that_names_the_keys(make_net):
