@@ -99,7 +99,7 @@ def test_a_picture_is_opened_seen_and_filled_in_a_window_enlarged_four_times(ope
     assert tab.page.evaluate("document.documentElement.scrollWidth") <= 320
 
 
-@pytest.mark.parametrize("width", [1024, 999, 844, 821])
+@pytest.mark.parametrize("width", [1024, 999, 844, 821, 740, 667, 640])
 def test_the_row_under_the_picture_is_as_high_as_a_button(open_tab: OpenTab, url: str, width: int) -> None:
     tab = open_tab(url, viewport={"width": width, "height": 390})
     assert tab.page.locator("#actions").bounding_box()["height"] <= MIN_TARGET + 17
@@ -282,3 +282,14 @@ def test_help_needs_no_sideways_scrolling_on_a_narrow_phone(open_tab: OpenTab, u
     tab = open_tab(url, viewport={"width": 280, "height": 650})
     tab.page.click("#help")
     assert tab.page.locator("#help-dialog").evaluate("dialog => dialog.scrollWidth <= dialog.clientWidth")
+
+
+def test_on_a_narrow_phone_all_tabs_are_seen_and_nothing_speaks_of_dropping_or_keys(
+    open_tab: OpenTab, serve: Serve
+) -> None:
+    tab = open_tab(f"{serve().url}/", viewport={"width": 360, "height": 640}, has_touch=True, is_mobile=True)
+    expect(tab.page.locator("#tab-results")).to_be_visible()
+    assert tab.page.locator("[role=tablist]").evaluate("tabs => tabs.scrollWidth <= tabs.clientWidth")
+    expect(tab.page.get_by_text("Drop photographs here")).to_be_hidden()
+    tab.open(PICTURES / "dress.jpg").page.click("#save-menu summary")
+    assert tab.page.locator("kbd:visible").count() == 0

@@ -69,6 +69,15 @@ def test_a_server_that_says_to_come_back_at_once_is_not_asked_without_end(
     assert len(asked) <= 3
 
 
+def test_of_a_small_picture_the_kilobytes_that_are_sent_are_shown(open_tab: OpenTab, serve: Serve) -> None:
+    tab = open_tab(f"{serve().url}/").open(encoded(noise(200, 200), "noise.png")).collect()
+    slow = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 40_000}
+    tab.cdp.send("Network.emulateNetworkConditions", slow)
+    tab.drag(LINE)
+    tab.page.click("#fill")
+    expect(tab.page.locator("#busy-text")).to_have_text(re.compile(r"^Filling: \d+ of 12\d kB sent$"))
+
+
 def test_a_slow_network_shows_how_much_is_sent_and_then_that_it_fills(open_tab: OpenTab, serve: Serve) -> None:
     tab = open_tab(f"{serve(fake_batch_ms=1500).url}/").open(encoded(noise(1000, 800), "noise.png")).collect()
     slow = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 800_000}

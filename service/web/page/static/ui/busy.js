@@ -49,7 +49,7 @@ export class Busy {
     };
     name();
     say(`${label}.`, false, false); // the line beside the button shows it
-    const onSent = ({ loaded, total }) => (loaded < total ? this.#show(() => `${named}: ${megabytes(loaded)} of ${megabytes(total)} MB sent`) : name());
+    const onSent = ({ loaded, total }) => (loaded < total ? this.#show(() => `${named}: ${share(loaded, total)} sent`) : name());
     const call = (send, closing = signal) => {
       const ended = AbortSignal.any([signal, closing]);
       const attempt = (requestId) => {
@@ -104,8 +104,10 @@ export function explained(error) {
   return text.replace(/[^.!?]$/, "$&.") + when;
 }
 
-function megabytes(bytes) {
-  return (bytes / 1e6).toFixed(1);
+/** For instance `0.4 of 2.1 MB`. */
+function share(part, whole) {
+  const [unit, bytes, digits] = whole < 1e6 ? ["kB", 1e3, 0] : ["MB", 1e6, 1];
+  return `${(part / bytes).toFixed(digits)} of ${(whole / bytes).toFixed(digits)} ${unit}`;
 }
 
 function duration(seconds) {
