@@ -45,3 +45,11 @@ def test_an_empty_name_is_refused_and_is_not_the_folder_one_is_in(flag: str) -> 
     assert (status, got) == (2, [])
     assert f"Invalid value for '{flag}'" in said
     assert "it is empty; name a folder" in " ".join(said.replace("│", "").split())
+
+
+def test_the_home_folder_may_be_written_as_in_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/studio")
+    assert chosen("--into=~/models") == (0, [Path("/home/studio/models"), Path("cache")], "")
+    status, got, said = chosen("--into=~nobody-here/models")
+    assert (status, got) == (2, [])
+    assert "the host has no such user" in " ".join(said.replace("│", "").split())
