@@ -285,11 +285,7 @@ class Pipeline:
 
 
 def _check_model_suits_order(manifest: Manifest, order: Order, reference: str) -> None:
-    """Refuse an order that the model cannot compute.
-
-    Raises:
-        InvalidOption: the model does not support the order; the message says why.
-    """
+    """Raise InvalidOption if the model cannot compute the order; the message says why."""
     if manifest.task != order.task:
         wrong = f"model {reference} is for {manifest.task}, not {order.task}"
         raise InvalidOption(wrong, code="wrong_task", field="model")
