@@ -24,6 +24,14 @@ KEEP_THE_STORE_BUSY = """async () => {
     const again = () => { stores.objectStore("masks").count().onsuccess = again; };
     again();
 }"""
+FAIL_TO_DECODE_TWICE = """
+    if (!sessionStorage.failed) {
+        sessionStorage.failed = 1;
+        const decode = createImageBitmap;
+        let failures = 2;
+        createImageBitmap = (...given) => failures-- > 0 ? Promise.reject(new Error("no memory")) : decode(...given);
+    }
+"""
 AGED = """async () => {
     const open = indexedDB.open("retouch");
     const database = await new Promise(resolve => { open.onsuccess = () => resolve(open.result); });
@@ -52,6 +60,17 @@ def test_a_reload_brings_photographs_masks_and_fills_back(tab: Tab) -> None:
     for _ in range(2):
         tab.page.keyboard.press("Control+z")
     assert (np.asarray(tab.saved()) != filled).any(), "a fill cannot be undone after a reload"
+
+
+def test_a_stored_photograph_that_cannot_be_opened_is_tried_again_at_the_next_reload(tab: Tab) -> None:
+    tab.open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg").collect()
+    tab.page.wait_for_timeout(KEPT_AFTER_MS)
+    tab.page.add_init_script(FAIL_TO_DECODE_TWICE)
+    tab.go().says("Not every stored photograph could be opened")
+    tab.open(PICTURES / "crocs.jpg").collect()  # stores, which must not remove the others
+    tab.page.wait_for_timeout(KEPT_AFTER_MS)
+    tab.go().says("Your work is back")
+    expect(tab.page.locator("#strip li")).to_have_count(3)
 
 
 def test_a_page_that_is_left_before_its_work_is_stored_asks_first(open_tab: OpenTab, serve: Serve) -> None:

@@ -14,6 +14,8 @@ export class Recovery {
   #store = new WorkStore();
   /** @type {Set<string>} ids of the pictures and fills that are stored */
   #stored = new Set();
+  /** @type {Set<string>} ids of stored pictures and fills that could not be opened: the next reload tries again */
+  #unopened = new Set();
   /** @type {Set<Picture>} */
   #changed = new Set();
   #timer = 0;
@@ -90,14 +92,18 @@ export class Recovery {
     const edited = fresh.find(({ active }) => active) ?? fresh[0];
     for (const { id, name, fills } of fresh) {
       const picture = await Picture.open(files.find((one) => one.id === id)?.file, name, id).catch(() => null);
-      if (!picture) continue;
+      if (!picture) {
+        for (const one of [id, ...fills]) this.#unopened.add(one);
+        continue;
+      }
       this.#stored.add(id);
       bringBack(picture, fills, patches, masks.find((mask) => mask.id === id)?.diff);
       picture.patches.forEach((patch) => this.#stored.add(patch.id));
       await this.workspace.add(picture, id === edited.id);
     }
-    await this.#store.keep(new Set(this.#stored));
-    if (fresh.length) say("Your work is back. To remove it from this browser, choose Save, Delete stored work.");
+    await this.#keep();
+    if (this.#unopened.size) say("Not every stored photograph could be opened. Reload to try again.", true);
+    else if (fresh.length) say("Your work is back. To remove it from this browser, choose Save, Delete stored work.");
   }
 
   /** Whether there is work that is not stored. */
@@ -137,7 +143,11 @@ export class Recovery {
       patches: pictures.flatMap((picture) => picture.patches.filter(({ id }) => !this.#stored.has(id)).map((patch) => patch.plain)),
     });
     this.#stored = new Set(pictures.flatMap((picture) => [picture.id, ...picture.patches.map(({ id }) => id)]));
-    await this.#store.keep(this.#stored);
+    await this.#keep();
+  }
+
+  #keep() {
+    return this.#store.keep(new Set([...this.#stored, ...this.#unopened]));
   }
 
   async #forget() {
@@ -146,6 +156,7 @@ export class Recovery {
     await this.#writing;
     await this.#store.keep(new Set());
     this.#stored.clear();
+    this.#unopened.clear();
     say("Deleted: this browser stores none of this work. Open photographs stay open until you leave.");
   }
 
