@@ -16,8 +16,8 @@ from tests.serving.waiting import wait_until
 Serve = Callable[..., Any]
 Files = dict[str, tuple[str, bytes, str]]
 COPIED = {"texture": "copied"}
-SEARCHES = 10
-"""Sweeps of a picture with one window that is too small for parts: four at half the size, six at full size."""
+SEARCHES = 12
+"""Sweeps of a picture with one window that is too small for parts: eight at half the size, four at full size."""
 pytestmark = pytest.mark.skipif(installed_kernel() is None, reason="Retouch was installed without a C++ compiler")
 
 
