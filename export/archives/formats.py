@@ -29,6 +29,8 @@ SAVE_WEIGHTS = "save the generator's state_dict() alone with torch.save and expo
 
 _NEWER_PICKLE = "Unsupported operand 149"
 """Torch's words on FRAME, with which pickles of protocol 4 and 5 begin."""
+_LONGEST_MAGIC = 32
+"""Bytes that the pickled magic number has at most: with protocol 4 it is in a frame."""
 _TAR_BLOCK = 512
 """Bytes of a tar archive's first header, which has `ustar` at byte 257."""
 
@@ -87,7 +89,7 @@ def _load_torch(path: Path) -> object:
             warnings.simplefilter("ignore", UserWarning)  # on newer pickles, about which the message below says more
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        if _NEWER_PICKLE in str(error):
+        if _NEWER_PICKLE in str(error) and _is_of_torch(path):
             raise CheckpointRefused(
                 f"{path}: pickled with protocol 4 or later, which torch does not read safely; load it in torch where "
                 f"you trust it, and {SAVE_WEIGHTS}, without pickle_protocol"
@@ -98,6 +100,12 @@ def _load_torch(path: Path) -> object:
         raise _UnsafePickle(numpy_message(path, found[1]) if found[1].startswith("numpy.") else message) from error
     except Exception as error:  # a hostile file can fail anywhere inside the reader, with any error
         raise CheckpointRefused(_unreadable_message(path)) from error
+
+
+def _is_of_torch(path: Path) -> bool:
+    """Return whether a file is a zip, or begins with the magic number of torch's old format in any pickle protocol."""
+    with path.open("rb") as file:
+        return MAGIC_PICKLE[2:] in file.read(_LONGEST_MAGIC) or zipfile.is_zipfile(path)
 
 
 def _load_safetensors(path: Path) -> object:
