@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from playwright.sync_api import CDPSession, Download, Page, expect
+from playwright.sync_api import CDPSession, Dialog, Download, Page, expect
 
 Point = tuple[float, float]
 """A point (x, y) in the picture, in its pixels."""
@@ -28,7 +28,7 @@ class Tab:
 
     @property
     def cdp(self) -> CDPSession:
-        """The Chrome DevTools Protocol, for pens and several fingers."""
+        """The Chrome DevTools Protocol, for pens, several fingers and slow networks."""
         self._cdp = self._cdp or self.page.context.new_cdp_session(self.page)
         return self._cdp
 
@@ -43,6 +43,18 @@ class Tab:
         else:
             self.page.wait_for_selector("html[data-ready]", timeout=60_000)
         return self
+
+    def leave(self) -> Dialog:
+        """Close the tab as its user does; returns the browser's question whether to leave the page."""
+        with self.page.expect_event("dialog") as asked:
+            self.page.close(run_before_unload=True)
+        assert asked.value.type == "beforeunload"
+        return asked.value
+
+    def limit_upload(self, bytes_per_s: int) -> None:
+        """Let the network carry no more than this from the page to the server."""
+        slow = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": bytes_per_s}
+        self.cdp.send("Network.emulateNetworkConditions", slow)
 
     def open(self, *files: Path | dict[str, object]) -> Tab:
         """Open photographs and wait until the page shows them."""

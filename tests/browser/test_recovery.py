@@ -82,10 +82,7 @@ def test_a_page_that_is_left_before_its_work_is_stored_asks_first(open_tab: Open
     tab.page.bring_to_front()
     tab.drag(((100, 150), (140, 150)))
     tab.page.wait_for_timeout(KEPT_AFTER_MS)
-    with tab.page.expect_event("dialog") as asked:
-        tab.page.close(run_before_unload=True)
-    assert asked.value.type == "beforeunload"
-    asked.value.dismiss()
+    tab.leave().dismiss()
     other.close()
     wait_until(lambda: '"diff"' in tab.page.evaluate(STORED_WORK))
     tab.go().says("Your work is back")
@@ -144,10 +141,7 @@ def test_a_second_tab_neither_takes_nor_overwrites_the_first_ones_work(tab: Tab,
     second.open(PICTURES / "skirt.jpg").collect()
     second.drag(((60, 60), (90, 60)))
     second.page.wait_for_timeout(KEPT_AFTER_MS)
-    with second.page.expect_event("dialog") as asked:
-        second.page.close(run_before_unload=True)
-    assert asked.value.type == "beforeunload"
-    asked.value.accept()
+    second.leave().accept()
     tab.go()
     assert "dress.jpg" in (tab.page.get_attribute("#surface", "aria-label") or "")
 

@@ -71,8 +71,7 @@ def test_a_server_that_says_to_come_back_at_once_is_not_asked_without_end(
 
 def test_of_a_small_picture_the_kilobytes_that_are_sent_are_shown(open_tab: OpenTab, serve: Serve) -> None:
     tab = open_tab(f"{serve().url}/").open(encoded(noise(200, 200), "noise.png")).collect()
-    slow = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 40_000}
-    tab.cdp.send("Network.emulateNetworkConditions", slow)
+    tab.limit_upload(40_000)
     tab.drag(LINE)
     tab.page.click("#fill")
     expect(tab.page.locator("#busy-text")).to_have_text(re.compile(r"^Filling: \d+ of 12\d kB sent$"))
@@ -80,8 +79,7 @@ def test_of_a_small_picture_the_kilobytes_that_are_sent_are_shown(open_tab: Open
 
 def test_a_slow_network_shows_how_much_is_sent_and_then_that_it_fills(open_tab: OpenTab, serve: Serve) -> None:
     tab = open_tab(f"{serve(fake_batch_ms=1500).url}/").open(encoded(noise(1000, 800), "noise.png")).collect()
-    slow = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 800_000}
-    tab.cdp.send("Network.emulateNetworkConditions", slow)
+    tab.limit_upload(800_000)
     tab.drag(LINE)
     tab.page.click("#fill")
     text = tab.page.locator("#busy-text")
@@ -93,8 +91,7 @@ def test_a_slow_network_shows_how_much_is_sent_and_then_that_it_fills(open_tab: 
 
 def test_a_fill_is_cancelled_while_it_is_sent(open_tab: OpenTab, serve: Serve) -> None:
     tab = open_tab(f"{serve().url}/").open(encoded(noise(1000, 800), "noise.png")).collect()
-    slow = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 200_000}
-    tab.cdp.send("Network.emulateNetworkConditions", slow)
+    tab.limit_upload(200_000)
     tab.drag(LINE)
     with tab.page.expect_event("requestfailed") as hung_up:
         tab.page.click("#fill")

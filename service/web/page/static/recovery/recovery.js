@@ -154,9 +154,9 @@ export class Recovery {
     this.#on = false;
     clearTimeout(this.#timer);
     await this.#writing;
-    await this.#store.keep(new Set());
     this.#stored.clear();
     this.#unopened.clear();
+    await this.#keep();
     say("Deleted: this browser stores none of this work. Open photographs stay open until you leave.");
   }
 
