@@ -180,9 +180,14 @@ async def test_nothing_more_is_encoded_ahead_for_a_request_that_has_failed(
 
     monkeypatch.setattr(pipeline, "PREPARE", {"translate": prepare})
     picture = Order("translate", {"image": png(np.zeros((512, 512, 3), np.uint8))}, TranslateOptions(seed=1))
-    async with opened(fault=lambda _: NotANumber(), codec_threads=2) as (service, _):
+
+    def fail_once_a_strip_is_being_encoded(_: Feed) -> Fault:
+        assert first.begun.wait(30)
+        return NotANumber()
+
+    async with opened(codec_threads=2) as (service, engine):
+        engine.fault = fail_once_a_strip_is_being_encoded
         with pytest.raises(InferenceFailed):
             await service.run(picture, await call(left=False))
-        assert first.begun.wait(30)
         first.go_on.set()
     assert not later
