@@ -5,9 +5,10 @@ Parsers that gRPC uses, too, are in intake/request_metadata.py.
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
@@ -17,6 +18,10 @@ from service.core.pictures import ImageFormat
 
 _MAX_CACHED_LENGTH = 256
 """Largest length in characters of an Accept header whose types are cached, as clients repeat the same header."""
+_REFUSED = (0.0, math.inf)
+"""Rank of a type that the Accept header refuses. A rank is minus the weight, -1 to 0, and the place in the header."""
+_UNNAMED = (-0.0005, math.inf)
+"""Rank of a type that no range of the header matches: after all accepted ones, before refused ones."""
 _FORMAT_OF: dict[str, ImageFormat] = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}
 
 
@@ -54,43 +59,67 @@ class RequestHead(Headers):
         return list(self._by_name.get(key.lower(), ()))
 
 
-def preferred_types(accept: str) -> tuple[str, ...]:
-    """Return an Accept header's media types, most preferred first, without refused ones (q=0; RFC 9110 §12.5.1)."""
-    return _remembered_types(accept) if len(accept) <= _MAX_CACHED_LENGTH else _parse_types(accept)
+class _Preferences(NamedTuple):
+    """Preferences of an Accept header (RFC 9110 §12.5.1)."""
+
+    types: tuple[str, ...]
+    json: bool
+    multipart: bool
+    format: ImageFormat
 
 
-def _parse_types(accept: str) -> tuple[str, ...]:
-    ranked: list[tuple[float, str]] = []
-    for item in accept.split(","):
+def _parse_accept(accept: str) -> _Preferences:
+    ranges: dict[str, tuple[float, float]] = {}
+    for place, item in enumerate(accept.split(",")):
         name, *parameters = (part.strip().lower() for part in item.split(";"))
         weight = next((p[2:] for p in parameters if p.startswith("q=")), "1")
         quality = float(weight) if re.fullmatch(r"[01](\.\d{0,3})?", weight) else 0.0
-        if name and quality > 0:
-            ranked.append((quality, name))
-    return tuple(name for _, name in sorted(ranked, key=lambda pair: -pair[0]))
+        if name:
+            ranges.setdefault(name, (-quality, place) if quality else _REFUSED)
+
+    def rank(media_type: str) -> tuple[float, float]:
+        return next((ranges[one] for one in _ranges_with(media_type) if one in ranges), _UNNAMED)
+
+    def rank_of_format(media_type: str) -> tuple[float, bool, float]:
+        weight, place = rank(media_type)
+        return weight, media_type not in ranges, place
+
+    return _Preferences(
+        tuple(sorted((name for name in ranges if ranges[name] != _REFUSED), key=ranges.__getitem__)),
+        json=rank("application/json") < min(map(rank, _FORMAT_OF)),
+        multipart=rank("multipart/mixed") < rank("application/json"),
+        format=_FORMAT_OF[min(_FORMAT_OF, key=rank_of_format)],
+    )
 
 
-_remembered_types = lru_cache(maxsize=128)(_parse_types)
+def _ranges_with(media_type: str) -> tuple[str, str, str]:
+    """Return the ranges that match a type, most specific first; the first that a header has decides.
+
+    So `image/png;q=0, */*` refuses PNG.
+    """
+    return media_type, f"{media_type.partition('/')[0]}/*", "*/*"
+
+
+_remembered_preferences = lru_cache(maxsize=128)(_parse_accept)
+
+
+def _preferences_of(accept: str) -> _Preferences:
+    return _remembered_preferences(accept) if len(accept) <= _MAX_CACHED_LENGTH else _parse_accept(accept)
+
+
+def preferred_types(accept: str) -> tuple[str, ...]:
+    """Return an Accept header's media types, most preferred first, without refused ones (q=0)."""
+    return _preferences_of(accept).types
 
 
 def wants_json(accept: str) -> bool:
-    """Return whether JSON is preferred to an image."""
-    for name in preferred_types(accept):
-        if name == "application/json":
-            return True
-        if name in _FORMAT_OF or name in ("*/*", "image/*"):
-            return False
-    return False
+    """Return whether JSON is preferred to an image; of two equal ones, the first in the header is."""
+    return _preferences_of(accept).json
 
 
 def wants_multipart(accept: str) -> bool:
     """Return whether multipart/mixed is preferred to JSON for several results."""
-    for name in preferred_types(accept):
-        if name in ("multipart/mixed", "multipart/*"):
-            return True
-        if name == "application/json":
-            return False
-    return False
+    return _preferences_of(accept).multipart
 
 
 def wants_openmetrics(accept: str) -> bool:
@@ -110,8 +139,8 @@ def wanted_form(accept: str, *, several: bool) -> str:
 
 
 def wanted_format(accept: str) -> ImageFormat:
-    """Return the supported image format that the Accept header prefers; png if it names none."""
-    return next((_FORMAT_OF[name] for name in preferred_types(accept) if name in _FORMAT_OF), "png")
+    """Return the image format that the Accept header prefers; of equal ones one that it names, then png."""
+    return _preferences_of(accept).format
 
 
 def joined_lines(headers: Headers, name: str) -> str:

@@ -29,6 +29,15 @@ from service.web.request_headers import (
         ("IMAGE/JPEG", "jpeg"),
         ("image/jpeg;q=abc", "png"),
         (",,;q=1,", "png"),
+        ("image/png;q=0, image/jpeg", "jpeg"),
+        ("image/png;q=0", "jpeg"),
+        ("image/png;q=0, */*", "jpeg"),
+        ("image/*;q=0.5, image/png;q=0, image/jpeg;q=0.000", "webp"),
+        ("image/*;q=0, image/webp;q=0.1, */*", "webp"),
+        ("image/jpeg;q=0.1, */*", "png"),
+        ("image/avif,image/webp,image/apng,image/*,*/*;q=0.8", "webp"),
+        ("image/webp, image/jpeg", "webp"),
+        ("image/*;q=0", "png"),
     ],
 )
 def test_the_format_follows_the_accept_header(accept: str, expected: str) -> None:
@@ -44,6 +53,8 @@ def test_the_format_follows_the_accept_header(accept: str, expected: str) -> Non
         ("application/json, image/png;q=0.5", True),
         ("*/*", False),
         ("text/html", False),
+        ("image/*;q=0, */*", True),
+        ("image/*;q=0, application/json;q=0", False),
     ],
 )
 def test_json_is_given_where_it_is_wanted_most(accept: str, expected: bool) -> None:
@@ -66,6 +77,9 @@ def test_a_job_is_made_where_the_client_prefers_one(prefer: str, expected: bool)
         ("application/json;q=0.5, multipart/mixed", True),
         ("application/json, multipart/mixed", False),
         ("multipart/mixed;q=0", False),
+        ("application/json;q=0, */*", True),
+        ("application/json;q=0", True),
+        ("multipart/mixed;q=0, application/json;q=0", False),
         ("*/*", False),
         ("image/png", False),
         ("", False),
