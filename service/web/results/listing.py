@@ -15,15 +15,19 @@ from service.saving.index_table import ResultRow
 MAX_PAGE_SIZE = 100
 _WITHOUT_ITS_PLUS = re.compile(r":\d\d[\d:.,]{0,16} \d\d:?\d\d\Z")
 """Matches the end of a time with a space before its zone, which was a `+` before the URL was decoded."""
+_BEGINNING = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:")
+"""Matches the beginning of a date and time; pydantic also reads numbers, as seconds or, if large, milliseconds."""
 
 
-def _refuse_lost_plus(time: Any) -> Any:
+def _check_written_time(time: Any) -> Any:
+    if isinstance(time, str) and not _BEGINNING.match(time):
+        raise ValueError("send a date and time as RFC 3339 with a time zone, such as 2026-11-23T07:00:00Z")
     if isinstance(time, str) and _WITHOUT_ITS_PLUS.search(time):
         raise ValueError("in an address + is a space: write the + of a time zone as %2B, UTC as Z")
     return time
 
 
-_Moment = Annotated[AwareDatetime, BeforeValidator(_refuse_lost_plus)]
+_Moment = Annotated[AwareDatetime, BeforeValidator(_check_written_time)]
 
 
 class ResultsQuery(BaseModel):

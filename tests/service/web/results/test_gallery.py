@@ -143,6 +143,14 @@ def test_an_unknown_query_parameter_is_named(anna: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["created_from", "created_before"])
+@pytest.mark.parametrize("written", ["0", "-1", "1700000000", "99999999999999", "1.5", "2026-11-23", "yesterday", ""])
+def test_a_time_that_is_not_rfc_3339_is_refused_with_an_example(anna: httpx.Client, name: str, written: str) -> None:
+    refused = check_problem(anna.get("/v1/results", params={name: written}), 422, "invalid_option")
+    said = f"{name}: send a date and time as RFC 3339 with a time zone, such as 2026-11-23T07:00:00Z"
+    assert refused["detail"].startswith(said)
+
+
+@pytest.mark.parametrize("name", ["created_from", "created_before"])
 @pytest.mark.parametrize("written", ["2026-11-28T00:00:00+00:00", "2026-11-28+07:30:15.5+0100"])
 def test_a_time_zone_whose_plus_became_a_space_is_explained(anna: httpx.Client, name: str, written: str) -> None:
     refused = check_problem(anna.get(f"/v1/results?{name}={written}"), 422, "invalid_option")
