@@ -13,7 +13,9 @@ from service.compat.iopaint.descriptions import model_info, server_config
 from service.compat.iopaint.requests import InpaintRequest, parse_inpaint
 from service.compat.json_fields import off_loop, read_json
 from service.core.errors import InvalidOption
-from service.imaging.files.codec import MEDIA_TYPES
+from service.imaging.files.codec import MEDIA_TYPES, measure_brightness
+from service.imaging.files.decode_cost import decoded_bytes
+from service.imaging.files.header import read_header
 from service.intake.options import check_same_model, ignored_header
 from service.web.foreign_api import NO_FIELD_FOR_IT, ForeignApi, request_body
 from service.web.form import read_up_to_limit
@@ -35,7 +37,7 @@ _INFO_BODY = {"type": "object", "properties": {"file": {"type": "string", "forma
     openapi_extra=request_body(_INPAINT_BODY),
 )
 async def inpaint(request: Request) -> Response:
-    """Fill the white part of the mask. With an empty mask the reply is the upload, unchanged."""
+    """Fill the white part of the mask. With a black mask the reply is the upload, unchanged."""
     with admitted(request) as intake:
         asked = await intake.receive_body(_read(intake))
         work = partial(_respond, intake, asked)
@@ -107,12 +109,25 @@ async def _respond(intake: HttpIntake, asked: InpaintRequest) -> Response:
     try:
         reply = await intake.run(asked.order)
     except InvalidOption as error:
-        if error.code != "mask_empty":
+        if error.code != "mask_empty" or not await _is_black(intake, asked.order.files["mask"]):
             raise
         media_type = MEDIA_TYPES[asked.order.format]
         return Response(asked.order.files["image"], media_type=media_type, headers={"X-Seed": "0", **ignored})
     headers = {"X-Seed": str(asked.seed), **reply_headers(reply), **ignored}
     return Response(reply.pictures[0].body, media_type=reply.media_type, headers=headers)
+
+
+async def _is_black(intake: HttpIntake, mask: bytes) -> bool:
+    """Return whether a mask that selects nothing has one value, as a page's empty canvas does.
+
+    One with a shape in dark values, such as 0 and 1, was meant to select something.
+    """
+    max_pixels = intake.service.settings.max_pixels
+    header = read_header(mask, max_pixels=max_pixels)
+    intake.count_bytes(2 * decoded_bytes(header, len(mask)))
+    measure = partial(measure_brightness, mask, max_pixels=max_pixels, header=header)
+    values = await intake.on_codec_thread(measure, header.size.height * header.size.width)
+    return values.darkest == values.brightest
 
 
 IOPAINT = ForeignApi(

@@ -65,6 +65,20 @@ def test_an_empty_mask_returns_the_upload_unchanged(client: httpx.Client, photo:
     assert (filled.status_code, filled.content) == (200, photo)
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "most"), [(np.uint8, 1, "255"), (np.uint8, 100, "255"), (np.uint16, 1, "65,535")]
+)
+def test_a_mask_that_selects_nothing_but_is_not_black_is_refused_with_its_brightest_value(
+    client: httpx.Client, photo: bytes, in_base64: InBase64, kind: type[np.generic], value: int, most: str
+) -> None:
+    dark = np.zeros((64, 64), kind)
+    dark[20:40, 20:40] = value
+    refused = inpaint(client, image=in_base64(photo), mask=in_base64(saved(dark, "PNG")))
+    assert refused.status_code == 422
+    assert refused.json()["code"] == "mask_empty"
+    assert f"its brightest value is {value} of {most}, and holes must be at least" in refused.json()["detail"]
+
+
 def test_slashes_may_be_escaped(
     client: httpx.Client, native: Native, photo: bytes, mask: bytes, in_base64: InBase64
 ) -> None:
