@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import re
 import string
 from collections.abc import Iterator
 
@@ -10,8 +11,10 @@ from service.core.errors import InvalidRequest
 
 _BLOCK_BYTES = 1 << 16
 """Bytes of a text that are copied at a time to check their characters."""
-_DATA_URL_BYTES = 256
-"""Largest prefix of a data URL, up to its comma."""
+_DATA_URL_BYTES = 1024
+"""Largest prefix of a data URL, up to its comma, with white space before it."""
+_IN_BASE64 = re.compile(rb"; *base64\Z", re.IGNORECASE)
+"""Matches the end of such a prefix, before its comma."""
 _SPACE = string.whitespace.encode()
 _CHARACTERS = (string.ascii_letters + string.digits + "+/=").encode() + _SPACE
 
@@ -52,9 +55,9 @@ def _start_of(beginning: bytes, name: str) -> int:
     Raises:
         InvalidRequest: the text is another URL, or a data URL without base64.
     """
-    if beginning[:5].lower() == b"data:":
+    if beginning.lstrip()[:5].lower() == b"data:":
         head, comma, _ = beginning.partition(b",")
-        if not comma or not head.lower().endswith(b";base64"):
+        if not comma or not _IN_BASE64.search(head):
             raise InvalidRequest(f"`{name}` is a data URL without base64; send data:image/png;base64,…", field=name)
         return len(head) + 1
     if b"://" in beginning:

@@ -28,7 +28,13 @@ def saved(pixels: np.ndarray, kind: str) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("head", ["", "data:image/png;base64,", "data:application/octet-stream;base64,"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        *("", "data:image/png;base64,", "data:application/octet-stream;base64,", "DATA:image/png;charset=x;BASE64,"),
+        *("\n  data:image/png;base64,", "data:image/png; base64,", f"data:image/png;name={'a' * 250}.png;base64,"),
+    ],
+)
 def test_a_fill_is_that_of_v1_inpaint_bit_by_bit(
     client: httpx.Client, native: Native, photo: bytes, mask: bytes, in_base64: InBase64, head: str
 ) -> None:
@@ -97,6 +103,8 @@ def test_slashes_may_be_escaped(
         ({"image": 7}, 400, "invalid_request"),
         ({"image": "http://127.0.0.1/a.png"}, 400, "invalid_request"),
         ({"image": "data:image/png,abc"}, 400, "invalid_request"),
+        ({"image": "\n data:image/png,abc"}, 400, "invalid_request"),
+        ({"image": "data:base64,AAAA"}, 400, "invalid_request"),
         ({"image": "AAA"}, 400, "invalid_request"),
         ({"image": "AAAA"}, 415, "unsupported_type"),
         ({"sd_seed": -2}, 422, "invalid_option"),
