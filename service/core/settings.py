@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from engines.engine_names import DeviceChoice, EngineChoice
 from engines.errors import RetouchError
@@ -126,6 +126,14 @@ class Settings(BaseModel):
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_empty(cls, value: object, info: ValidationInfo) -> object:
+        if value == "" and cls.model_fields[str(info.field_name)].annotation is not str:
+            # as from an unset variable of a script; Path("") would be the current folder
+            raise ValueError("it is empty; give it a value, or leave it out for the default")
+        return value
+
     @field_validator("apis")
     @classmethod
     def _check_apis(cls, apis: str) -> str:
@@ -226,6 +234,8 @@ def _read_config(path: Path) -> dict[str, Any]:
         values: dict[str, Any] = tomllib.loads(path.read_text("utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsInvalid(f"{file}: {error}") from error
+    except RecursionError as error:
+        raise SettingsInvalid(f"{file}: it is nested too deeply; write each setting as NAME = VALUE") from error
     if unknown := [name for name in values if name not in fields and name not in RETIRED]:
         raise SettingsInvalid(f"{file}: {_unknown_names_message('setting', unknown, fields)}")
     for name, value in values.items():  # pydantic takes true for 1

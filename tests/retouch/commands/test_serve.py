@@ -128,7 +128,7 @@ def test_the_printed_configuration_can_be_read_back(tmp_path: Path) -> None:
             "unknown environment setting RETOUCH_PROT; did you mean RETOUCH_PORT?",
             id="misspelt twin",
         ),
-        pytest.param(["--results-dir", ""], {}, "settings: results_dir: it is empty; name a folder", id="no name"),
+        pytest.param(["--results-dir", ""], {}, "settings: results_dir: it is empty; give it a value", id="no name"),
         pytest.param(["--config", "gone.toml"], {}, "config file gone.toml", id="no such file"),
         pytest.param(["--prot", "8000"], {}, "No such option", id="misspelt flag"),
         pytest.param(["--engine", "fastest"], {}, "'fastest' is not one of", id="no such choice"),

@@ -196,11 +196,25 @@ def test_an_invalid_retired_limit_stops_the_start(name: str, value: object) -> N
         load_settings({name: value}, {})
 
 
-@pytest.mark.parametrize("name", ["models_dir", "engine_cache_dir", "results_dir"])
-def test_an_empty_folder_name_stops_the_start(name: str) -> None:
-    for flags, environ in (({name: ""}, {}), ({}, {PREFIX + name.upper(): ""})):
-        with pytest.raises(SettingsInvalid, match=f"{name}: .*empty"):
-            load_settings(flags, environ)
+@pytest.mark.parametrize("name", ["models_dir", "port", "workers", "max_body_mb", "save", "engine", "log_level"])
+def test_an_empty_setting_that_is_not_text_stops_the_start_and_says_so(name: str, tmp_path: Path) -> None:
+    (config := tmp_path / "retouch.toml").write_text(f'{name} = ""', "utf-8")
+    said = f"settings: {name}: it is empty; give it a value, or leave it out for the default"
+    for flags, environ, file in (({name: ""}, {}, None), ({}, {PREFIX + name.upper(): " "}, None), ({}, {}, config)):
+        with pytest.raises(SettingsInvalid) as refused:
+            load_settings(flags, environ, file)
+        assert str(refused.value) == said
+
+
+def test_an_empty_text_is_a_value() -> None:
+    assert load_settings({}, {"RETOUCH_APIS": "", "RETOUCH_INPAINT_MODEL": ""}).api_names == frozenset()
+
+
+@pytest.mark.parametrize("text", ["x = " + "[" * 5000, "x = " + "{a=" * 5000])
+def test_a_file_that_is_nested_too_deeply_to_be_read_stops_the_start(tmp_path: Path, text: str) -> None:
+    (config := tmp_path / "retouch.toml").write_text(text, "utf-8")
+    with pytest.raises(SettingsInvalid, match=r"config file .*retouch.toml: .*nested too deeply"):
+        load_settings({}, {}, config)
 
 
 def test_the_home_folder_may_be_written_as_in_a_shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
