@@ -129,14 +129,18 @@ async def off_loop(nbytes: int, work: Callable[[], T]) -> T:
     return await asyncio.to_thread(work) if nbytes > _LARGE_BYTES else work()
 
 
-def parse_fields(body: bytes | bytearray) -> JsonFields:
+def parse_fields(body: bytes | bytearray, advice: str = "send pictures as files in base64") -> JsonFields:
     """Parse a JSON object; its fields are views into `body`. A byte order mark is ignored (RFC 8259 §8.1).
+
+    Args:
+        body: the text.
+        advice: what to send in place of pixels.
 
     Raises:
         InvalidRequest: the body is malformed, nested too deeply, not an object, or has more than `MAX_VALUES` values.
     """
     if any(number_of(character, body, MAX_VALUES + 1) > MAX_VALUES for character in (b":", b",")):
-        raise InvalidRequest(f"the JSON has more than {MAX_VALUES:,} values; send pictures as files in base64")
+        raise InvalidRequest(f"the JSON has more than {MAX_VALUES:,} values; {advice}")
     try:
         text = memoryview(body)[len(BYTE_ORDER_MARK) :] if body.startswith(BYTE_ORDER_MARK) else body
         raws = msgspec.json.decode(text, type=dict[str, msgspec.Raw])

@@ -9,6 +9,9 @@ from service.core.errors import InvalidRequest
 from service.open_inference.requests import InferRequest, check_requested_outputs, priority_of, timeout_of
 from service.open_inference.tensors import Tensor, element_of, file_tensor, pixel_tensor, refuse_shared_memory
 
+_AS_BINARY = "send UINT8 as binary data, with binary_data_size (binary_data=True in clients), or BYTES"
+"""Advice for pixels in JSON."""
+
 
 def parse_infer_request(head: bytearray, binary: memoryview, max_pixels: int) -> InferRequest:
     """Parse the JSON of a request, and the binary data of its inputs in their order.
@@ -17,7 +20,7 @@ def parse_infer_request(head: bytearray, binary: memoryview, max_pixels: int) ->
         InvalidRequest, TooLarge: the JSON or a tensor is wrong; the binary data is not what the JSON announces.
         InvalidOption: a parameter is out of range.
     """
-    fields = parse_fields(head)
+    fields = parse_fields(head, _AS_BINARY)
     parameters = fields.nested("parameters")
     tensors = []
     for entry in fields.objects("inputs"):
@@ -46,7 +49,7 @@ def _tensor_of(fields: JsonFields, binary: memoryview | None, max_pixels: int) -
     if datatype == "BYTES":
         return file_tensor(name, shape, lambda: _one_file(fields, name) if binary is None else element_of(binary, name))
     if binary is None and datatype == "UINT8":
-        raise InvalidRequest(f"input {name[:80]!r}: send UINT8 as binary data, with binary_data_size")
+        raise InvalidRequest(f"input {name[:80]!r}: {_AS_BINARY}")
     return pixel_tensor(name, datatype, shape, binary or b"", max_pixels)
 
 

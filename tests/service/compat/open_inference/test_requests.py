@@ -35,3 +35,10 @@ def test_anything_but_one_nested_file_is_refused(data: list[object]) -> None:
     tensor = {"name": "image", "datatype": "BYTES", "shape": [1], "data": data}
     with pytest.raises(InvalidRequest, match=r"send (one|the) file in base64"):
         parse_infer_request(bytearray(json.dumps({"inputs": [tensor]}).encode()), memoryview(b""), max_pixels=4)
+
+
+@pytest.mark.parametrize("values", [3, 30_000])
+def test_pixels_in_json_are_refused_with_the_way_to_send_them(values: int) -> None:
+    tensor = {"name": "image", "datatype": "UINT8", "shape": [1, 1, values // 3, 3], "data": [0] * values}
+    with pytest.raises(InvalidRequest, match="UINT8 as binary data, with binary_data_size"):
+        parse_infer_request(bytearray(json.dumps({"inputs": [tensor]}).encode()), memoryview(b""), max_pixels=10**6)
