@@ -8,7 +8,8 @@ from typing import Literal
 from service.core.call import Timings
 from service.core.pictures import Size
 
-CacheOutcome = Literal["hit", "miss", "coalesced"]
+CacheOutcome = Literal["hit", "miss", "coalesced", "bypass"]
+"""What the result cache did for a request; `bypass`: nothing, as it is not to be saved or has random numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,4 +44,4 @@ class Reply:
     texture: Literal["copied", "none"] | None = None
     """Whether the fill got texture: `none` if too little of the picture was known; None if it was not requested."""
     cache: CacheOutcome | None = None
-    """Whether the reply came from the cache; None if the cache is off."""
+    """None if the cache is off."""

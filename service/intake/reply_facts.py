@@ -11,6 +11,7 @@ _CACHE_STATUS = {
     "hit": "retouch; hit",
     "miss": "retouch; fwd=uri-miss",
     "coalesced": "retouch; fwd=uri-miss; collapsed",
+    "bypass": "retouch; fwd=bypass",
 }
 """Values of the Cache-Status header (RFC 9211)."""
 

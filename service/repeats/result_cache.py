@@ -90,7 +90,7 @@ class ResultCache:
         """Return the reply to an order, from the cache or computed. Raises as `Pipeline.run` does."""
         manifest = self._current_manifest(order)
         if manifest is None or (manifest.has_latent and order.options.seed is None):
-            return await self.pipeline.run(order, call)
+            return replace(await self.pipeline.run(order, call), cache="bypass")
         call.on_model(manifest.key)  # here, as a request that joins another one does not reach the pipeline
         saved = order.is_saved(self.pipeline.settings.save)
         varies_with = (manifest.key, manifest.onnx_sha256, str(saved), call.flow.owner)
@@ -104,7 +104,9 @@ class ResultCache:
                 work = partial(self._look_up_or_compute, order, call, key, manifest, saved)
                 found = await self._flights.run_or_join(key, work, lambda: call.deadline - self.pipeline.clock())
                 if is_leader or await found.may_be_shared():
-                    return self._count_outcome(found.reply, found.reply.cache or ("miss" if is_leader else "coalesced"))
+                    computed: CacheOutcome = "miss" if saved else "bypass"
+                    outcome = found.reply.cache or (computed if is_leader else "coalesced")
+                    return self._count_outcome(found.reply, outcome)
             except (DeadlineExceeded, NotReady) as error:
                 if is_leader or (isinstance(error, NotReady) and error.code != "storage_unavailable"):
                     raise
@@ -180,7 +182,8 @@ class ResultCache:
         return Reply(pictures=tuple(pictures), timings=Timings(), **{**about, "size": Size(*about["size"])})  # type: ignore[arg-type,misc] # as `_facts_as_json` wrote it
 
     def _count_outcome(self, reply: Reply, outcome: CacheOutcome) -> Reply:
-        self.pipeline.metrics.cache_looked_up(outcome)
+        if outcome != "bypass":
+            self.pipeline.metrics.cache_looked_up(outcome)
         return replace(reply, cache=outcome)
 
     def _write_in_background(self, work: Callable[..., T]) -> asyncio.Future[T]:

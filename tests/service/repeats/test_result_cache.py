@@ -136,7 +136,8 @@ def test_unsaved_results_are_not_cached_and_a_server_without_cache_compares_noth
     running = serve(cache_entries=100)
     with running.client() as client:
         replies = [client.post(PATH, files=files, data={"save": "false"}) for _ in range(2)]
-        assert [reply.headers["cache-status"] for reply in replies] == ["retouch; fwd=uri-miss"] * 2
+        assert [reply.headers["cache-status"] for reply in replies] == ["retouch; fwd=bypass"] * 2
+        assert "retouch_cache_total{" not in client.get("/metrics").text, "no look-up that could hit or miss"
     with serve().client() as client:
         replies = [client.post(PATH, files=files) for _ in range(2)]
         assert not any("cache-status" in reply.headers for reply in replies)
@@ -215,7 +216,8 @@ def test_a_model_with_latents_is_run_again_unless_a_seed_is_given(
     add_model(models_dir, "drawing", "inpaint", inputs=[image(), mask(), latent()], output=output())
     with serve(cache_entries=100).client() as client:
         asked = {"model": "drawing"}
-        assert not any("cache-status" in client.post(PATH, files=files, data=asked).headers for _ in range(2))
+        for _ in range(2):
+            assert client.post(PATH, files=files, data=asked).headers["cache-status"] == "retouch; fwd=bypass"
         replies = [client.post(PATH, files=files, data={**asked, "seed": "7"}) for _ in range(2)]
         assert [reply.headers["cache-status"][:12] for reply in replies] == ["retouch; fwd", "retouch; hit"]
         assert {reply.headers["x-seed"] for reply in replies} == {"7"}
