@@ -22,7 +22,7 @@ from service.core.flow import Flow
 from service.core.order import Order
 from service.core.reply import Reply
 from service.intake.presence import ClientPresence
-from service.repeats.idempotency import fingerprint_of, key_name
+from service.repeats.request_digests import fingerprint_of, key_name
 from service.repeats.response_files import StoredResponse
 
 T = TypeVar("T")

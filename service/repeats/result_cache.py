@@ -29,7 +29,7 @@ from service.ledger.contract import Transaction
 from service.ledger.database import Database
 from service.pipeline import Pipeline
 from service.repeats import cache_table
-from service.repeats.idempotency import fingerprint_of
+from service.repeats.request_digests import fingerprint_of
 from service.repeats.single_flight import SingleFlight
 from service.saving.reader import ResultReader
 

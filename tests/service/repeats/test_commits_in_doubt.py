@@ -15,8 +15,8 @@ import pytest
 from service.core.errors import NotReady
 from service.ledger.contract import Transaction, unavailable
 from service.repeats import idempotency_table
-from service.repeats.idempotency import key_name
 from service.repeats.idempotency_table import Claim
+from service.repeats.request_digests import key_name
 from service.repeats.response_files import LocalResponseFiles, StoredResponse
 from tests.fakes.clock import Clock
 from tests.fakes.lost_answers import LosesAnswers

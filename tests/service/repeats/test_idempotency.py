@@ -12,7 +12,7 @@ import pytest
 from service.core.errors import Conflict, InvalidOption, NotReady
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
-from service.repeats.idempotency import fingerprint_of, key_name
+from service.repeats.request_digests import fingerprint_of, key_name
 from service.saving.local_disk.disk import Disk
 from tests.fakes.clock import Clock
 from tests.fakes.disk import FailingDisk

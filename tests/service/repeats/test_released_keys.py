@@ -13,7 +13,7 @@ import pytest
 
 from service.core.errors import InvalidImage
 from service.repeats import idempotency, idempotency_table
-from service.repeats.idempotency import key_name
+from service.repeats.request_digests import key_name
 from tests.service.repeats.processes import process
 from tests.service.repeats.work import Work
 

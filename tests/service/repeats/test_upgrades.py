@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
-from service.repeats.idempotency import fingerprint_of
+from service.repeats.request_digests import fingerprint_of
 
 FILES = {"image": b"one", "mask": b"two"}
 BEFORE_TEXTURE = "9fd51f574b12ad5413123702e97b53e853ac38a4f5db61553588c6461c21cc07"
