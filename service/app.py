@@ -44,6 +44,7 @@ from service.lifecycle.host import keep_freed_memory, shorten_switch_interval, u
 from service.pipeline import Pipeline
 from service.remote_models.assembly import following_models
 from service.repeats.assembly import open_idempotency
+from service.repeats.earlier_results import EarlierResults
 from service.repeats.idempotency import Idempotency
 from service.repeats.result_cache import ResultCache
 from service.saving.assembly import make_promise
@@ -200,11 +201,11 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
     drain = Drain(settings.drain_timeout_s, clock, begun=asyncio.get_running_loop().create_future())
     owner = SpoolOwner(settings.results_dir, _new_uuid)
     state = await stack.enter_async_context(open_state(settings, metrics, drain, owner))
-    store, records = state.store, state.jobs
+    store, records, earlier = state.store, state.jobs, EarlierResults(state.store, settings.promise == "store")
     clients = Clients(clock, _utc_now, Path(settings.keys_file) if settings.keys_file else None, state.key_usage)
     clients.load()
     idempotency = await stack.enter_async_context(
-        open_idempotency(records.ledger, state.responses, records.owner, store, records.now, state.pause_for_keys)
+        open_idempotency(records.ledger, state.responses, records.owner, earlier, records.now, state.pause_for_keys)
     )
     results = ResultReader(store)
     stack.callback(results.close)

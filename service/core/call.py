@@ -67,8 +67,8 @@ class Call:
     result_id: Callable[[int], str] | None = None
     """Makes the id that a picture is stored under, from its index; None: ids are random."""
     may_share: Callable[[Any], bool] | None = None
-    """Protects the results of a job from removal, so that other requests can be given them; returns False if they may
-    have been removed already. Called with the ledger's transaction that enters them; None for other requests."""
+    """Protects the results from removal, so that other requests can be given them; returns False if they may have been
+    removed already. Called with the ledger's transaction that caches them; None if nothing removes them."""
     raise_if_disconnected: Callable[[], None] = lambda: None
     """Raises Cancelled if the client has left; does nothing for a job, and where other requests share the result."""
     on_model: Callable[[str], None] = lambda _: None

@@ -22,6 +22,7 @@ from service.core.flow import Flow
 from service.core.order import Order
 from service.core.reply import Reply
 from service.intake.presence import ClientPresence
+from service.repeats.attempt import Attempt, ResultsToStore
 from service.repeats.request_digests import fingerprint_of, key_name
 from service.repeats.response_files import StoredResponse
 
@@ -66,6 +67,8 @@ class Intake:
     """The stored results that were made for it."""
     repeat_key: str | None = None
     """See `Call`; known once its key is read."""
+    attempt: Attempt | None = None
+    """Known once its key is claimed."""
 
     @property
     def max_body_bytes(self) -> int:
@@ -124,11 +127,21 @@ class Intake:
             on_large=partial(self.service.admission.mark_large, self.admitted_request),
             raise_if_disconnected=raise_if_disconnected,
             on_model=self.arrival.on_model,
+            **self._stored_for_key(),
         )
 
+    def _stored_for_key(self) -> dict[str, Any]:
+        if self.attempt is None or not self.attempt.result_ids:
+            return {}
+        return {"result_id": self.attempt.result_ids.__getitem__, "may_share": self.attempt.may_share}
+
     async def run(self, order: Order) -> Reply:
-        """Compute an order's pictures; errors are those of `Pipeline.run`."""
-        reply = await self.service.run(order, self.call(self._stop_if_left))
+        """Compute an order's pictures, unless a dead process stored them for it; errors are those of `Pipeline.run`."""
+        if self.attempt is not None and self.attempt.earlier is not None:
+            reply = self.attempt.earlier
+            self.arrival.on_model(reply.model)
+        else:
+            reply = await self.service.run(order, self.call(self._stop_if_left))
         self.result_ids = tuple(picture.result_id for picture in reply.pictures if picture.result_id)
         return reply
 
@@ -157,7 +170,13 @@ class Intake:
         return self.received_at + self.allowed_s - self.service.clock()
 
     async def run_idempotent(
-        self, key: str, order: Order, varies_with: Sequence[str], work: Callable[[], Awaitable[StoredResponse]]
+        self,
+        key: str,
+        order: Order,
+        varies_with: Sequence[str],
+        work: Callable[[], Awaitable[StoredResponse]],
+        *,
+        is_job: bool = False,
     ) -> StoredResponse:
         """Return the response to the first request with an Idempotency-Key; `work` makes it if this is the first.
 
@@ -166,6 +185,7 @@ class Intake:
             order: the order.
             varies_with: what else the response depends on; a request that differs in it is another request.
             work: makes the response.
+            is_job: whether `work` accepts a job, which stores its results under ids of its own.
 
         Raises:
             InvalidOption: the key is malformed.
@@ -175,10 +195,14 @@ class Intake:
         fingerprint = await asyncio.to_thread(fingerprint_of, order, *varies_with)
         self.repeat_key = f"{name}-{fingerprint}"
 
-        async def kept_work() -> StoredResponse:
+        stores = order.is_saved(self.service.settings.save) and not is_job
+
+        async def kept_work(attempt: Attempt) -> StoredResponse:
+            self.attempt = attempt
             return replace(await self._finish_once_stored(work()), result_ids=self.result_ids)
 
-        return await self.service.idempotency.run_once(name, fingerprint, kept_work)
+        results = ResultsToStore(order.options.pictures if stores else 0, self.flow.owner)
+        return await self.service.idempotency.run_once(name, fingerprint, kept_work, results)
 
     async def _finish_once_stored(self, work: Awaitable[StoredResponse]) -> StoredResponse:
         """Await `work`; once its results are stored, it continues without its client, so that repeats find the answer.

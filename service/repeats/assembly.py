@@ -12,9 +12,9 @@ from service.core.errors import ServiceError
 from service.ledger.contract import Owner
 from service.ledger.database import Database
 from service.lifecycle.background import run_in_background
+from service.repeats.earlier_results import EarlierResults
 from service.repeats.idempotency import Idempotency
 from service.repeats.response_files import ResponseFiles
-from service.saving.store import ResultStore
 
 _log = structlog.get_logger(__name__)
 _DELETE_INTERVAL_S = 60.0
@@ -29,7 +29,7 @@ async def open_idempotency(
     ledger: Database,
     responses: ResponseFiles,
     owner: Owner,
-    store: ResultStore,
+    earlier: EarlierResults,
     now: Callable[[], float],
     pause: Callable[[float], Awaitable[None]],
 ) -> AsyncIterator[Idempotency]:
@@ -39,19 +39,21 @@ async def open_idempotency(
         ledger: the ledger, with the table of keys.
         responses: storage of the answers.
         owner: this process.
-        store: this process's result store.
+        earlier: access to the results that dead processes stored for requests with keys.
         now: the ledger's clock, in seconds since the epoch.
         pause: waits for a number of seconds, or until another process has answered a key.
     """
     idempotency = Idempotency(
         ledger=ledger,
         responses=responses,
-        disk=store.disk,
+        disk=earlier.store.disk,
         owner=owner,
         now=now,
         ttl_s=_KEY_TTL_S,
         wait_s=_MAX_WAIT_S,
-        deleted=store.index.deleted,
+        deleted=earlier.store.index.deleted,
+        left_by=earlier.left_by,
+        bury_in=earlier.store.index.bury_in,
         pause=pause,
     )
     async with run_in_background(_delete_expired_keys(idempotency)):

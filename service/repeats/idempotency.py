@@ -1,24 +1,28 @@
 """`Idempotency-Key`: the same key gives the same answer, computed once (draft-ietf-httpapi-idempotency-key-header).
 
 The first request with a key claims the key; later requests, in any process, wait for its answer and get the same bytes.
-A key is released if its request fails, because a failed request can safely be repeated, or if its process dies. If an
-answer cannot be stored, its request is refused and the key is released. A key that comes with a different request is
-refused.
+A key is released if its request fails, because a failed request can safely be repeated. If an answer cannot be stored,
+its request is refused and the key is released. A key that comes with a different request is refused.
+
+The claim records the ids under which the request will store its results. If its process dies, a repeat takes over the
+key and is answered with these results if they were stored (earlier_results.py); otherwise it is computed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from service.core.errors import Conflict, Gone, InvalidOption, NotReady
+from service.core.errors import Conflict, InvalidOption, NotReady
 from service.ledger.contract import Owner, Transaction
 from service.ledger.database import Database
 from service.repeats import idempotency_table
+from service.repeats.attempt import Attempt, ResultsToStore, result_ids
+from service.repeats.earlier_results import Left, refuse_if_deleted
 from service.repeats.idempotency_table import Claim
 from service.repeats.response_files import ResponseFiles, StoredResponse
 from service.saving.local_disk.disk_state import DiskState
@@ -29,6 +33,10 @@ _MAX_PAUSE_S = 0.25
 _MAX_RELEASE_S = 1.0
 """Longest time that an error waits until its key is released, in seconds; a ledger that is away may take longer."""
 T = TypeVar("T")
+
+
+Work = Callable[[Attempt], Awaitable[StoredResponse]]
+_NO_RESULTS = ResultsToStore()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,10 @@ class Idempotency:
     """Longest time that a request waits for the answer to an earlier one with its key, in seconds."""
     deleted: Callable[[Collection[str]], set[str]] = lambda _: set()
     """Returns the deleted results among those with the given ids. Blocks."""
+    left_by: Callable[[Claim, Sequence[str]], Left] = lambda *_: Left()
+    """See `EarlierResults.left_by`. Blocks."""
+    bury_in: Callable[[Transaction, str, str], None] = lambda *_: None
+    """See `ResultIndex.bury_in`."""
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     """Waits for a number of seconds, or until a key was answered in another process."""
     _claims: list[Claim] = field(default_factory=list)
@@ -55,7 +67,7 @@ class Idempotency:
     """Tasks that continue after their requests have ended."""
 
     async def run_once(
-        self, name: str, fingerprint: str, work: Callable[[], Awaitable[StoredResponse]]
+        self, name: str, fingerprint: str, work: Work, stores: ResultsToStore = _NO_RESULTS
     ) -> StoredResponse:
         """Return the stored answer to the key, or run `work` and store its answer.
 
@@ -63,10 +75,11 @@ class Idempotency:
             name: name of the key, from `key_name`.
             fingerprint: digest of the request, from `fingerprint_of`.
             work: computes the answer.
+            stores: the results that `work` stores.
 
         Raises:
             InvalidOption: code `idempotency_mismatch`: the key came with another request before.
-            Gone: the answer contained a result that its owner has deleted.
+            Gone: the answer contains a result that its owner has deleted.
             Conflict: code `idempotency_in_progress`: the earlier request is still unanswered after `wait_s`.
             NotReady: the ledger cannot be used, or the disk rejects the answer (`storage_unavailable`).
             ServiceError, CancelledError: raised by `work`; the key is released.
@@ -77,9 +90,8 @@ class Idempotency:
             if claim is None or await self._is_orphan(claim):
                 self.disk.refuse_if_failing()
                 mine = Claim(name, fingerprint, self.owner.id, self.now() + self.ttl_s)
-                dead = claim.owner if claim else None
-                if await self._try_to_claim(mine, dead):
-                    return await self._answer_first_request(mine, work)
+                if attempt := await self._begin(mine, claim, stores):
+                    return await self._answer_first_request(mine, attempt, work)
                 continue
             if claim.fingerprint != fingerprint:
                 raise InvalidOption(
@@ -87,7 +99,7 @@ class Idempotency:
                 )
             if claim.done:
                 if (response := await asyncio.to_thread(self._stored_response, claim)) is not None:
-                    return replace(response, headers=(*response.headers, (REPLAYED, "true")))
+                    return _replayed(response)
                 await self.ledger.write(partial(idempotency_table.release, claimed=claim))  # the file was deleted
                 continue
             self.disk.refuse_if_failing()
@@ -105,8 +117,8 @@ class Idempotency:
 
     def _stored_response(self, claim: Claim) -> StoredResponse | None:
         found = self.responses.find(claim)
-        if found is not None and (found.deleted or self.deleted(found.result_ids)):
-            raise Gone("the answer to this Idempotency-Key contained a result that was deleted; use a new key")
+        if found is not None:
+            refuse_if_deleted(found.deleted or self.deleted(found.result_ids))
         return found
 
     async def forget_result(self, result_id: str) -> None:
@@ -144,9 +156,30 @@ class Idempotency:
     async def _is_orphan(self, claim: Claim) -> bool:
         return not claim.done and not await asyncio.to_thread(self.owner.is_alive, claim.owner)
 
-    async def _try_to_claim(self, mine: Claim, instead_of: str | None) -> bool:
+    async def _begin(self, mine: Claim, orphan: Claim | None, stores: ResultsToStore) -> Attempt | None:
+        """Claim the key, instead of the claim of a dead process if there is one; None if another process is first."""
+        left, now = await self._left_by(orphan, mine), self.now()
+        ids = left.result_ids or result_ids(mine, stores.pictures)
+
+        def claim(ledger: Transaction) -> list[Claim] | None:
+            removed = idempotency_table.claim(ledger, mine, now, orphan.owner if orphan else None, ids)
+            if any(one == orphan and not one.shared for one in removed or ()):
+                for result_id in left.incomplete:
+                    self.bury_in(ledger, result_id, stores.owner)
+            return removed
+
+        if not await self._try_to_claim(mine, claim):
+            return None
+        return Attempt(ids, partial(idempotency_table.share, claimed=mine), left.reply)
+
+    async def _left_by(self, orphan: Claim | None, mine: Claim) -> Left:
+        if orphan is None or orphan.fingerprint != mine.fingerprint:
+            return Left()
+        ids = await self.ledger.read(partial(idempotency_table.results_of, claimed=orphan))
+        return await asyncio.to_thread(self.left_by, orphan, ids) if ids else Left()
+
+    async def _try_to_claim(self, mine: Claim, claim: Callable[[Transaction], list[Claim] | None]) -> bool:
         """Try to claim the key; returns whether it succeeded. A cancelled call leaves the key free."""
-        claim = partial(idempotency_table.claim, wanted=mine, now=self.now(), instead_of=instead_of)
         self._claims.append(mine)
         claiming = self.ledger.write(claim)
         try:
@@ -173,20 +206,22 @@ class Idempotency:
             await self._drop_own_files(removed)
             await self._release(mine)
 
-    async def _answer_first_request(self, mine: Claim, work: Callable[[], Awaitable[StoredResponse]]) -> StoredResponse:
+    async def _answer_first_request(self, mine: Claim, attempt: Attempt, work: Work) -> StoredResponse:
         try:
-            response = await work()
+            response = await work(attempt)
         except (Exception, asyncio.CancelledError):  # a deadline cancels
             # as soon as it has the error, the client may send a corrected request with this key
             await asyncio.wait({self._release_in_background(mine)}, timeout=_MAX_RELEASE_S)
             raise
         # shielded from the client's disconnection, so that two answers to one key are never stored concurrently
-        return await asyncio.shield(self._in_background(self._record(mine, response)))
+        await asyncio.shield(self._in_background(self._record(mine, attempt, response)))
+        return response if attempt.earlier is None else _replayed(response)
 
-    async def _record(self, mine: Claim, response: StoredResponse) -> StoredResponse:
-        """Store the answer and return it; if that fails, the key is released."""
+    async def _record(self, mine: Claim, attempt: Attempt, response: StoredResponse) -> None:
+        """Store the answer; if that fails, the key is released."""
         try:
-            if response.result_ids:  # before the answer is stored, so that a concurrent deletion finds it
+            if not set(response.result_ids) <= set(attempt.result_ids):  # such as cached ones
+                # before the answer is stored, so that a concurrent deletion finds it
                 contain = partial(idempotency_table.contain, claimed=mine, result_ids=response.result_ids)
                 await self.ledger.write(contain)
             try:
@@ -201,7 +236,6 @@ class Idempotency:
             self._release_in_background(mine)
             raise _in_progress("another server has taken over this Idempotency-Key; retry to get its answer")
         self._claims.remove(mine)
-        return response
 
     def _keep(self, mine: Claim, response: StoredResponse) -> None:
         self.responses.keep(mine, response)
@@ -253,6 +287,10 @@ class Idempotency:
         """
         if idempotency_table.is_free(ledger, removed.name):
             self.responses.drop(removed)
+
+
+def _replayed(response: StoredResponse) -> StoredResponse:
+    return replace(response, headers=(*response.headers, (REPLAYED, "true")))
 
 
 def _in_progress(message: str) -> Conflict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from service.ledger.contract import Transaction
@@ -23,6 +23,7 @@ CREATE TABLE IF NOT EXISTS idempotency_results (
     PRIMARY KEY (result_id, name)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS idempotency_results_name ON idempotency_results (name);
+ALTER TABLE idempotency ADD COLUMN shared INTEGER NOT NULL DEFAULT 0;
 """
 
 TOPIC = "keys"
@@ -41,6 +42,7 @@ class Claim:
     expires_at: time at which the key expires. With `owner` it also distinguishes this claim from a later claim on the
         key, which an abandoned request must not change.
     done: whether the answer is stored.
+    shared: whether other requests may have been given the results that its request stored; they are never removed.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Claim:
     owner: str
     expires_at: float
     done: bool = False
+    shared: bool = field(default=False, compare=False)
 
 
 def find(ledger: Transaction, name: str, now: float) -> Claim | None:
@@ -56,10 +59,20 @@ def find(ledger: Transaction, name: str, now: float) -> Claim | None:
     return None if row is None else _claim_from_row(row)
 
 
-def claim(ledger: Transaction, wanted: Claim, now: float, instead_of: str | None = None) -> list[Claim] | None:
+def claim(
+    ledger: Transaction, wanted: Claim, now: float, instead_of: str | None = None, result_ids: Collection[str] = ()
+) -> list[Claim] | None:
     """Claim a key that is free, or unanswered by the dead owner `instead_of`.
 
-    Returns the claims that it replaces, expired ones or that owner's; None if another process was first.
+    Args:
+        ledger: the transaction.
+        wanted: the claim.
+        now: the time.
+        instead_of: the dead owner; None: the key must be free.
+        result_ids: the stored results that the answer will contain, if the request succeeds.
+
+    Returns:
+        The claims that it replaces, expired ones or that owner's; None if another process was first.
     """
     replaceable = "name = ? AND (expires_at <= ? OR (owner = ? AND done = 0))"
     removed = _delete(ledger, replaceable, (wanted.name, now, instead_of))
@@ -68,7 +81,10 @@ def claim(ledger: Transaction, wanted: Claim, now: float, instead_of: str | None
         "ON CONFLICT (name) DO NOTHING",
         (wanted.name, wanted.fingerprint, wanted.owner, wanted.expires_at),
     )
-    return removed if entered.rowcount == 1 else None
+    if entered.rowcount != 1:
+        return None
+    _enter_results(ledger, wanted, result_ids)
+    return removed
 
 
 def contain(ledger: Transaction, claimed: Claim, result_ids: Collection[str]) -> None:
@@ -76,10 +92,23 @@ def contain(ledger: Transaction, claimed: Claim, result_ids: Collection[str]) ->
     # the update locks the row, so that no other process takes over the key before this is committed
     locked = ledger.execute(f"UPDATE idempotency SET owner = owner WHERE {_THIS}", _this(claimed))  # noqa: S608 -- values are bound
     if locked.rowcount:
-        ledger.executemany(
-            "INSERT INTO idempotency_results (result_id, name) VALUES (?, ?) ON CONFLICT (result_id, name) DO NOTHING",
-            [(result_id, claimed.name) for result_id in result_ids],
-        )
+        _enter_results(ledger, claimed, result_ids)
+
+
+def results_of(ledger: Transaction, claimed: Claim) -> list[str]:
+    """Return the ids of the stored results that the answer to a claim contains, or would contain, in any order."""
+    rows = ledger.execute("SELECT result_id FROM idempotency_results WHERE name = ?", (claimed.name,))
+    return [row["result_id"] for row in rows]
+
+
+def share(ledger: Transaction, claimed: Claim) -> bool:
+    """Protect the results of a claim's request from removal, so that other requests can be given them.
+
+    Returns:
+        False if they may already be removed, because the claim no longer exists.
+    """
+    kept = ledger.execute(f"UPDATE idempotency SET shared = 1 WHERE {_THIS}", _this(claimed))  # noqa: S608 -- values are bound
+    return kept.rowcount == 1
 
 
 def containing(ledger: Transaction, result_id: str) -> list[Claim]:
@@ -125,6 +154,14 @@ def delete_expired(ledger: Transaction, now: float) -> list[Claim]:
     return _delete(ledger, "expires_at <= ?", (now,))
 
 
+def _enter_results(ledger: Transaction, claimed: Claim, result_ids: Collection[str]) -> None:
+    if result_ids:
+        ledger.executemany(
+            "INSERT INTO idempotency_results (result_id, name) VALUES (?, ?) ON CONFLICT (result_id, name) DO NOTHING",
+            [(result_id, claimed.name) for result_id in result_ids],
+        )
+
+
 def _release(ledger: Transaction, claimed: Claim, done: tuple[int, int]) -> None:
     """Release a claim if its `done` is one of the values."""
     ledger.notify(TOPIC)
@@ -148,4 +185,6 @@ def _this(claimed: Claim) -> tuple[str, str, float]:
 
 
 def _claim_from_row(row: Any) -> Claim:
-    return Claim(row["name"], row["fingerprint"], row["owner"], row["expires_at"], bool(row["done"]))
+    return Claim(
+        row["name"], row["fingerprint"], row["owner"], row["expires_at"], bool(row["done"]), bool(row["shared"])
+    )

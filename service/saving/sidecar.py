@@ -1,12 +1,14 @@
-"""Content of the sidecar of a stored result."""
+"""Content of the sidecar of a stored result, from the reply and back."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from service.core.call import Call
+from service.core.call import Call, Timings
 from service.core.order import Order
-from service.core.reply import Reply
+from service.core.pictures import Size
+from service.core.reply import Encoded, Reply
 
 
 def sidecar_of(reply: Reply, index: int, order: Order, call: Call) -> dict[str, Any]:
@@ -28,3 +30,24 @@ def sidecar_of(reply: Reply, index: int, order: Order, call: Call) -> dict[str, 
         "batch_size": reply.batch_size,
         "timings_ms": {stage: round(seconds * 1e3, 3) for stage, seconds in reply.timings.stages.items()},
     }
+
+
+def reply_of(stored: Sequence[tuple[Encoded, dict[str, Any]]]) -> Reply | None:
+    """Return the reply that stored these pictures, given in any order with their sidecars; None if one is damaged."""
+    try:
+        ordered = sorted(stored, key=lambda one: (one[1].get("seed", 0), one[1].get("sample", 0)))
+        first = ordered[0][1]
+        return Reply(
+            pictures=tuple(picture for picture, _ in ordered),
+            media_type=first["media_type"],
+            size=Size(first["height"], first["width"]),
+            model=first["model"],
+            engine=first["engine"],
+            batch_size=first["batch_size"],
+            coverage=first["mask_coverage"],
+            seed=first.get("seed"),
+            timings=Timings({stage: spent_ms / 1e3 for stage, spent_ms in first["timings_ms"].items()}),
+            texture=first.get("texture"),
+        )
+    except (KeyError, TypeError, AttributeError):
+        return None

@@ -54,7 +54,7 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
             work = partial(_compute_response, intake, order, accepted)
         # negotiated values, not header texts: the same wish can be written in several ways
         varies_with = [accepted, preferred, order.options.webhook or "", order.options.webhook_events]
-        work = intake.once(order, varies_with, work)
+        work = intake.once(order, varies_with, work, is_job=later)
         return await (work() if later else intake.run_until_deadline(work))
 
 

@@ -41,26 +41,27 @@ class HttpIntake(Intake):
             self.count_bytes(len(chunk))
             yield chunk
 
-    def once(self, order: Order, varies_with: Sequence[str], work: Work) -> Work:
+    def once(self, order: Order, varies_with: Sequence[str], work: Work, *, is_job: bool = False) -> Work:
         """Return `work`, wrapped, if the request has an Idempotency-Key, so that it runs once for all with that key.
 
         Args:
             order: the order.
             varies_with: further values on which the response depends; they are part of the request's fingerprint.
             work: makes the response.
+            is_job: see `run_idempotent`.
 
         Raises:
             InvalidOption: the request has several keys.
         """
         if (key := single_value(self.request.headers, "Idempotency-Key")) is None:
             return work
-        return partial(self._once, key, order, varies_with, work)
+        return partial(self._once, key, order, varies_with, work, is_job=is_job)
 
-    async def _once(self, key: str, order: Order, varies_with: Sequence[str], work: Work) -> Response:
+    async def _once(self, key: str, order: Order, varies_with: Sequence[str], work: Work, *, is_job: bool) -> Response:
         async def kept_work() -> StoredResponse:
             return to_stored_response(await work())
 
-        return from_stored_response(await self.run_idempotent(key, order, varies_with, kept_work))
+        return from_stored_response(await self.run_idempotent(key, order, varies_with, kept_work, is_job=is_job))
 
 
 def admitted(request: Request, default_timeout_s: float | None = None) -> AbstractContextManager[HttpIntake]:

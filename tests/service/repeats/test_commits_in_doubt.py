@@ -15,6 +15,7 @@ import pytest
 from service.core.errors import NotReady
 from service.ledger.contract import Transaction, unavailable
 from service.repeats import idempotency_table
+from service.repeats.attempt import Attempt
 from service.repeats.idempotency_table import Claim
 from service.repeats.request_digests import key_name
 from service.repeats.response_files import LocalResponseFiles, StoredResponse
@@ -45,7 +46,7 @@ class HangingBucket(LocalResponseFiles):
 
 
 async def test_a_key_whose_claim_was_committed_but_reported_as_failed_is_released(tmp_path: Path) -> None:
-    async def work() -> StoredResponse:
+    async def work(_: Attempt) -> StoredResponse:
         return StoredResponse(200, (), b"picture")
 
     async with process(tmp_path) as one:
@@ -63,7 +64,7 @@ async def test_a_repeat_gets_an_answer_whose_commit_was_reported_as_failed(tmp_p
         one.ledger.connections = ledger = LosesAnswers(tmp_path)
         ledger.open()
 
-        async def work() -> StoredResponse:
+        async def work(_: Attempt) -> StoredResponse:
             nonlocal done
             done += 1
             ledger.lose = done == 1
@@ -80,7 +81,7 @@ async def test_a_claim_released_late_does_not_affect_the_next_ones_answer(tmp_pa
     done = 0
     clock = Clock()
 
-    async def work() -> StoredResponse:
+    async def work(_: Attempt) -> StoredResponse:
         nonlocal done
         done += 1
         return StoredResponse(200, (), b"%d" % done)
@@ -118,7 +119,7 @@ class CommitsLate(LosesAnswers):
 
 
 async def test_a_key_whose_claim_was_committed_after_its_release_is_free_for_its_process(tmp_path: Path) -> None:
-    async def work() -> StoredResponse:
+    async def work(_: Attempt) -> StoredResponse:
         return StoredResponse(200, (), b"picture")
 
     async with process(tmp_path) as one:
@@ -132,12 +133,12 @@ async def test_a_key_whose_claim_was_committed_after_its_release_is_free_for_its
 
 
 async def test_a_key_whose_claim_was_committed_after_its_release_is_free_for_others_soon(tmp_path: Path) -> None:
-    async def work() -> StoredResponse:
+    async def work(_: Attempt) -> StoredResponse:
         return StoredResponse(200, (), b"picture")
 
-    async def slow_work() -> StoredResponse:
+    async def slow_work(attempt: Attempt) -> StoredResponse:
         await one.delete_expired()  # takes no key from a request that is being computed
-        return await work()
+        return await work(attempt)
 
     async with process(tmp_path) as one, process(tmp_path) as other:
         one.ledger.connections = ledger = CommitsLate(tmp_path)
@@ -152,7 +153,7 @@ async def test_a_key_whose_claim_was_committed_after_its_release_is_free_for_oth
 
 
 async def test_a_slow_removal_of_an_answer_blocks_no_transaction(tmp_path: Path) -> None:
-    async def work() -> StoredResponse:
+    async def work(_: Attempt) -> StoredResponse:
         return StoredResponse(200, (), b"picture")
 
     async with process(tmp_path) as local:
@@ -173,7 +174,7 @@ async def test_a_key_reused_while_its_expired_answer_is_removed_keeps_the_new_an
     clock = Clock()
     committed, go_on = threading.Event(), threading.Event()
 
-    async def work() -> StoredResponse:
+    async def work(_: Attempt) -> StoredResponse:
         nonlocal done
         done += 1
         return StoredResponse(200, (), b"%d" % done)
@@ -211,7 +212,7 @@ async def test_an_answer_stored_but_not_recorded_by_a_killed_process_is_removed(
 ) -> None:
     """Both its file and the record of its result are removed: deleting that result leaves the next answer valid."""
 
-    async def work() -> StoredResponse:
+    async def work(_: Attempt) -> StoredResponse:
         return StoredResponse(200, (), b"second", ("result2",))
 
     left = Claim(NAME, "a", "killed", 1e9)
@@ -233,7 +234,7 @@ async def test_an_expired_answer_is_removed_when_its_key_is_reused(
 ) -> None:
     clock = Clock()
 
-    async def work() -> StoredResponse:
+    async def work(_: Attempt) -> StoredResponse:
         return StoredResponse(200, (), b"at %d" % clock.now)
 
     async with process(tmp_path, clock) as local:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from service.core.errors import Gone
+from service.repeats.attempt import Attempt
 from service.repeats.response_files import StoredResponse
 from tests.fakes.clock import Clock
 from tests.fakes.disk import WRITES, FailingDisk
@@ -26,7 +27,7 @@ class Deletions:
         return self.ids & set(result_ids)
 
 
-async def with_result() -> StoredResponse:
+async def with_result(_: Attempt) -> StoredResponse:
     return StoredResponse(200, (("location", "/v1/results/one"),), b"picture", ("one",))
 
 
@@ -47,9 +48,9 @@ async def test_an_answer_with_a_deleted_result_is_removed_and_its_key_raises_gon
 async def test_an_answer_whose_result_is_deleted_while_it_is_made_is_not_kept(tmp_path: Path) -> None:
     deletions = Deletions()
 
-    async def deleted_meanwhile() -> StoredResponse:
+    async def deleted_meanwhile(attempt: Attempt) -> StoredResponse:
         deletions.ids.add("one")  # deleted before the answer is kept, when `forget_result` finds no answer yet
-        return await with_result()
+        return await with_result(attempt)
 
     async with process(tmp_path) as plain:
         idempotency = replace(plain, deleted=deletions)

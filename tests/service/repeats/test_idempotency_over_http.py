@@ -82,3 +82,15 @@ def test_headers_that_ask_for_another_answer_make_another_request(
         assert client.post("/v1/inpaint", files=files, headers=key).status_code == 200
         other = client.post("/v1/inpaint", files=files, headers={**key, **others})
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
+
+
+def test_a_cached_result_is_in_the_answers_to_all_keys_that_got_it(serve: Any, files: Files) -> None:
+    running = serve(cache_entries=8)
+    file = running.service.settings.results_dir / LEDGER_FILE
+    with running.client() as client, closing(sqlite3.connect(file)) as ledger:
+        replies = [client.post("/v1/inpaint", files=files, headers={"Idempotency-Key": one}) for one in ("a", "b")]
+        assert [reply.headers["cache-status"].split(";")[1].strip() for reply in replies] == ["fwd=uri-miss", "hit"]
+        (location,) = {reply.headers["location"] for reply in replies}
+        containing = "SELECT count(*) FROM idempotency_results WHERE result_id = ?"
+        assert ledger.execute(containing, (location.rpartition("/")[2],)).fetchone() == (2,)
+        assert ledger.execute("SELECT shared FROM idempotency ORDER BY shared").fetchall() == [(0,), (1,)]

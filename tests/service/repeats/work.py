@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from service.repeats.attempt import Attempt
 from service.repeats.response_files import StoredResponse
 
 
@@ -17,7 +18,7 @@ class Work:
         if not blocked:
             self.gate.set()
 
-    async def __call__(self) -> StoredResponse:
+    async def __call__(self, _: Attempt) -> StoredResponse:
         self.begun.set()
         await self.gate.wait()
         self.done += 1

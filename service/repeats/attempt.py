@@ -1,0 +1,39 @@
+"""The attempt of a process to answer the request with a key, once it has claimed the key."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from service.core.reply import Reply
+from service.ledger.contract import Transaction
+from service.repeats.idempotency_table import Claim
+
+
+class ResultsToStore(NamedTuple):
+    """How many results a request stores if it succeeds, and whose they are."""
+
+    pictures: int = 0
+    owner: str = ""
+    """Their owner; see `Flow`."""
+
+
+class Attempt(NamedTuple):
+    """What the first request with a key, or the one that takes over the key of a dead process, needs to know."""
+
+    result_ids: tuple[str, ...]
+    """Ids to store its results under."""
+    may_share: Callable[[Transaction], bool]
+    """See `Call.may_share`."""
+    earlier: Reply | None = None
+    """The reply that the dead process has computed and stored; None: compute it."""
+
+
+def result_ids(claim: Claim, results: int) -> tuple[str, ...]:
+    """Return the ids under which the request of a claim stores its results, in the order of the pictures.
+
+    They cannot be guessed without knowing the owner's id, which is random.
+    """
+    claimed = f"{claim.owner}/{claim.name}/{claim.expires_at!r}"
+    return tuple(hashlib.sha256(f"{claimed}/{index}".encode()).hexdigest()[:32] for index in range(results))

@@ -1,0 +1,49 @@
+"""The results in a key's answer, on both kinds of ledger: recorded with the claim, and protected if shared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from service.ledger.contract import Connections
+from service.repeats import idempotency_table
+from service.repeats.idempotency_table import Claim
+
+ONE, TWO = "1" * 32, "2" * 32
+MINE, OTHER = Claim("key", "print", "me", 100.0), Claim("key", "print", "other", 100.0)
+
+
+def claim(ledger: Connections, wanted: Claim, *result_ids: str, instead_of: str | None = None) -> list[Claim] | None:
+    claiming = partial(idempotency_table.claim, wanted=wanted, now=1.0, instead_of=instead_of, result_ids=result_ids)
+    return ledger.write(claiming)
+
+
+def results_of(ledger: Connections, one: Claim) -> list[str]:
+    return sorted(ledger.read(partial(idempotency_table.results_of, claimed=one)))
+
+
+def test_a_claim_records_the_results_that_its_request_will_store(ledger: Connections) -> None:
+    assert claim(ledger, MINE, ONE, TWO) == []
+    assert claim(ledger, OTHER, "3" * 32) is None
+    assert results_of(ledger, MINE) == [ONE, TWO]
+    assert ledger.read(partial(idempotency_table.containing, result_id=TWO)) == [MINE]
+    ledger.write(partial(idempotency_table.release_unanswered, claimed=MINE))
+    assert results_of(ledger, MINE) == []
+
+
+def test_a_claim_instead_of_a_dead_owners_replaces_its_results(ledger: Connections) -> None:
+    claim(ledger, MINE, ONE, TWO)
+    assert claim(ledger, OTHER, TWO, instead_of="me") == [MINE]
+    assert results_of(ledger, OTHER) == [TWO]
+
+
+def test_a_claim_says_whether_its_results_were_shared(ledger: Connections) -> None:
+    claim(ledger, MINE, ONE)
+    assert ledger.write(partial(idempotency_table.share, claimed=MINE))
+    assert not ledger.write(partial(idempotency_table.share, claimed=OTHER)), "it has no claim"
+    found = ledger.read(partial(idempotency_table.find, name="key", now=1.0))
+    assert found is not None
+    assert found.shared
+    assert found == replace(MINE, shared=False), "it is the same claim"
+    (replaced,) = claim(ledger, OTHER, TWO, instead_of="me") or []
+    assert replaced.shared
