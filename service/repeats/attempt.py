@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from service.core.reply import Reply
 from service.ledger.contract import Transaction
+from service.repeats import idempotency_table
 from service.repeats.idempotency_table import Claim
+from service.saving import index_table
 
 
 class ResultsToStore(NamedTuple):
@@ -37,3 +39,13 @@ def result_ids(claim: Claim, results: int) -> tuple[str, ...]:
     """
     claimed = f"{claim.owner}/{claim.name}/{claim.expires_at!r}"
     return tuple(hashlib.sha256(f"{claimed}/{index}".encode()).hexdigest()[:32] for index in range(results))
+
+
+def share_results(ledger: Transaction, claim: Claim, ids: Sequence[str]) -> bool:
+    """Protect the results of a claim's request from removal, so that other requests can be given them.
+
+    Returns:
+        False if they are removed already, by a process that took over the key. A key that was released removes none.
+    """
+    idempotency_table.share(ledger, claim)
+    return not index_table.deleted(ledger, ids)

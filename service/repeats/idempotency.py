@@ -21,7 +21,7 @@ from service.core.errors import Conflict, InvalidOption, NotReady
 from service.ledger.contract import Owner, Transaction
 from service.ledger.database import Database
 from service.repeats import idempotency_table
-from service.repeats.attempt import Attempt, ResultsToStore, result_ids
+from service.repeats.attempt import Attempt, ResultsToStore, result_ids, share_results
 from service.repeats.earlier_results import Left, refuse_if_deleted
 from service.repeats.idempotency_table import Claim
 from service.repeats.response_files import ResponseFiles, StoredResponse
@@ -170,7 +170,7 @@ class Idempotency:
 
         if not await self._try_to_claim(mine, claim):
             return None
-        return Attempt(ids, partial(idempotency_table.share, claimed=mine), left.reply)
+        return Attempt(ids, partial(share_results, claim=mine, ids=ids), left.reply)
 
     async def _left_by(self, orphan: Claim | None, mine: Claim) -> Left:
         if orphan is None or orphan.fingerprint != mine.fingerprint:

@@ -101,14 +101,9 @@ def results_of(ledger: Transaction, claimed: Claim) -> list[str]:
     return [row["result_id"] for row in rows]
 
 
-def share(ledger: Transaction, claimed: Claim) -> bool:
-    """Protect the results of a claim's request from removal, so that other requests can be given them.
-
-    Returns:
-        False if they may already be removed, because the claim no longer exists.
-    """
-    kept = ledger.execute(f"UPDATE idempotency SET shared = 1 WHERE {_THIS}", _this(claimed))  # noqa: S608 -- values are bound
-    return kept.rowcount == 1
+def share(ledger: Transaction, claimed: Claim) -> None:
+    """Protect the results of a claim's request from removal, so that other requests can be given them."""
+    ledger.execute(f"UPDATE idempotency SET shared = 1 WHERE {_THIS}", _this(claimed))  # noqa: S608 -- values are bound
 
 
 def containing(ledger: Transaction, result_id: str) -> list[Claim]:

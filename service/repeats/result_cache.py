@@ -46,18 +46,18 @@ _FACTS = ("media_type", "size", "model", "engine", "batch_size", "coverage", "se
 class _CacheResult:
     """A reply, and whether it may also answer other requests.
 
-    from_job: whether a job's run made the reply; its results may be deleted unless the entry was inserted.
+    removable: whether the results may be deleted unless the entry was inserted (`Call.may_share`).
     entered: future of the insertion in the ledger; its result is False if the entry must not be inserted. None: there
         will be no entry.
     """
 
     reply: Reply
-    from_job: bool = False
+    removable: bool = False
     entered: asyncio.Future[bool] | None = None
 
     async def may_be_shared(self) -> bool:
-        if not self.from_job or self.entered is None:
-            return not self.from_job
+        if not self.removable or self.entered is None:
+            return not self.removable
         try:
             return await asyncio.shield(self.entered)
         except ServiceError:  # without the ledger each request computes its own result
@@ -143,12 +143,12 @@ class ResultCache:
         joined = replace(call, raise_if_disconnected=lambda: None, repeat_key=call.repeat_key or key)
         reply = await self.pipeline.run(order, joined)
         stored = all(picture.result_id for picture in reply.pictures)
-        from_job = stored and call.may_share is not None
+        removable = stored and call.may_share is not None
         if reply.model != manifest.key or not stored or elsewhere:
-            return _CacheResult(reply, from_job)
+            return _CacheResult(reply, removable)
         enter = partial(cache_table.insert_result, fingerprint=key, about=_facts_as_json(reply), now=self.now())
         entered = self._write_in_background(partial(_enter, may_share=call.may_share, enter=enter))
-        self._unwritten[key] = found = _CacheResult(reply, from_job, entered)
+        self._unwritten[key] = found = _CacheResult(reply, removable, entered)
         entered.add_done_callback(lambda _: self._unwritten.pop(key, None))
         self._remembered += 1
         if self._remembered % _TRIM_EVERY == 0:
@@ -200,7 +200,7 @@ def _without_names(order: Order, manifest: Manifest) -> Order:
 
 
 def _enter(ledger: Transaction, may_share: Callable[[Any], bool] | None, enter: Callable[[Transaction], None]) -> bool:
-    """Insert an entry and return True, unless the results' job may delete them (`may_share`)."""
+    """Insert an entry and return True, unless the results may be deleted (`may_share`)."""
     if may_share is not None and not may_share(ledger):
         return False
     enter(ledger)

@@ -7,7 +7,9 @@ from functools import partial
 
 from service.ledger.contract import Connections
 from service.repeats import idempotency_table
+from service.repeats.attempt import share_results
 from service.repeats.idempotency_table import Claim
+from service.saving import index_table
 
 ONE, TWO = "1" * 32, "2" * 32
 MINE, OTHER = Claim("key", "print", "me", 100.0), Claim("key", "print", "other", 100.0)
@@ -39,11 +41,18 @@ def test_a_claim_instead_of_a_dead_owners_replaces_its_results(ledger: Connectio
 
 def test_a_claim_says_whether_its_results_were_shared(ledger: Connections) -> None:
     claim(ledger, MINE, ONE)
-    assert ledger.write(partial(idempotency_table.share, claimed=MINE))
-    assert not ledger.write(partial(idempotency_table.share, claimed=OTHER)), "it has no claim"
+    assert ledger.write(partial(share_results, claim=MINE, ids=[ONE]))
     found = ledger.read(partial(idempotency_table.find, name="key", now=1.0))
     assert found is not None
     assert found.shared
     assert found == replace(MINE, shared=False), "it is the same claim"
     (replaced,) = claim(ledger, OTHER, TWO, instead_of="me") or []
     assert replaced.shared
+
+
+def test_results_that_were_deleted_for_another_claim_are_not_shared(ledger: Connections) -> None:
+    claim(ledger, MINE, ONE)
+    ledger.write(partial(idempotency_table.release_unanswered, claimed=MINE))
+    assert ledger.write(partial(share_results, claim=MINE, ids=[ONE])), "a released key removes none"
+    ledger.write(partial(index_table.bury, result_id=ONE, owner="", now=1.0))
+    assert not ledger.write(partial(share_results, claim=MINE, ids=[ONE]))

@@ -12,6 +12,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from engines.fake import FakeEngine, Hang
 from engines.manifest import Manifest
 from service.ledger.sqlite_file import LEDGER_FILE
@@ -144,15 +146,16 @@ def test_unsaved_results_are_not_cached_and_a_server_without_cache_compares_noth
         assert replies[0].headers["location"] != replies[1].headers["location"]
 
 
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "first"}])
 async def test_identical_requests_in_flight_are_computed_once_even_if_the_first_client_disconnects(
-    serve: Serve, files: Files
+    serve: Serve, files: Files, headers: dict[str, str]
 ) -> None:
     blocked = BlockedEngine()
     running = serve(blocked.engine, cache_entries=100)
     blocked.hold = True
     before = running.executed
     async with running.async_client() as client:
-        leader = asyncio.create_task(client.post(PATH, files=files))
+        leader = asyncio.create_task(client.post(PATH, files=files, headers=headers))
         await waiting(running, 1)
         followers = [asyncio.create_task(client.post(PATH, files=files)) for _ in range(4)]
         await waiting(running, 5)
