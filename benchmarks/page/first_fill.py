@@ -22,6 +22,7 @@ from pathlib import Path
 from playwright.sync_api import expect, sync_playwright
 
 from benchmarks.page.screenshots import SWITCHES
+from tests.serving.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 1200
@@ -43,9 +44,7 @@ class Steps:
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
     """Run `make serve` in a clone on a free port; yields the address at once."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     log = (folder / "make-serve.log").open("wb")
     environ = {**os.environ, "RETOUCH_PORT": str(port)}
     process = subprocess.Popen(

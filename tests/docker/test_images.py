@@ -6,7 +6,6 @@ import io
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from PIL import Image as Picture
 
 from tests.docker import containers
 from tests.docker.containers import ROOT, Container, Image, stopped
+from tests.serving.ports import free_port
 from tests.serving.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -135,14 +135,12 @@ def served(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     keys, scopes = Container(image, volumes), ("--scope", "inference", "--scope", "metrics")
     made = keys.run("keys", "create", "tester", *scopes, "--file", "/cache/keys.json")
     assert made.returncode == 0, made.stderr
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    port = address.partition(":")[2]
+    port = str(free_port())
     own = {"RETOUCH_HOST": "127.0.0.1", "RETOUCH_PORT": port, "RETOUCH_KEYS_FILE": "/cache/keys.json"}
     with (folder / "log").open("w") as log:
         process = Container(image, volumes, own).start(*image.config["Cmd"], stderr=log)
     try:
-        running = Served(f"http://{address}", folder / "log", folder / "results", process, made.stdout.strip())
+        running = Served(f"http://127.0.0.1:{port}", folder / "log", folder / "results", process, made.stdout.strip())
         wait_until(running.ready, 180)
         yield running
     finally:  # not killed, as the server, tini's child, would outlive it

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import io
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import httpx
 import pytest
 from PIL import Image, ImageOps
 
+from tests.serving.ports import free_port
 from tests.serving.served_process import ServedProcess
 
 ROOT = Path(__file__).parents[2]
@@ -24,9 +24,7 @@ PICTURES = ROOT / "tests" / "data"
 @pytest.fixture(scope="session")
 def grpc_address() -> str:
     """Host and port of the gRPC server."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from retouch.commands.models import models_app
 from tests.retouch.small_models import write_model
-from tests.serving.backing.s3_server import KEY, SECRET, serving_bucket, unused_port
+from tests.serving.backing.s3_server import KEY, SECRET, serving_bucket
+from tests.serving.ports import free_port
 
 
 def run(*arguments: str) -> Any:
@@ -119,7 +120,7 @@ def test_a_bucket_that_cannot_be_reached_is_one_line(root, monkeypatch, command)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("RETOUCH_MODELS_DIR", str(root))
     monkeypatch.setenv("RETOUCH_MODELS_URL", "s3://nowhere/models")
-    monkeypatch.setenv("RETOUCH_S3_ENDPOINT", f"http://127.0.0.1:{unused_port()}")
+    monkeypatch.setenv("RETOUCH_S3_ENDPOINT", f"http://127.0.0.1:{free_port()}")
     done = run(command, "photos/1")
     assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
     assert "check the address of the bucket" in done.stderr

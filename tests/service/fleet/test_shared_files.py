@@ -18,7 +18,8 @@ from service.repeats.idempotency_table import Claim
 from service.repeats.response_files import StoredResponse
 from service.saving.storage.s3 import ObjectLocation, ObjectStorage, open_object_storage
 from tests.fakes.captured_logs import capture_logs
-from tests.serving.backing.s3_server import KEY, SECRET, Bucket, serving_bucket, unused_port
+from tests.serving.backing.s3_server import KEY, SECRET, Bucket, serving_bucket
+from tests.serving.ports import free_port
 
 JOB = "ab" * 16
 HELD = Claim("ab12" * 8, "print", "host-1", 0.0)
@@ -71,7 +72,7 @@ def test_an_answer_belongs_to_one_claim_on_a_key(bucket: Bucket) -> None:
 
 
 def test_while_the_bucket_is_unavailable_nothing_is_stored_and_the_error_says_so(bucket: Bucket) -> None:
-    away = storage_at(unused_port())
+    away = storage_at(free_port())
     orders, responses = SharedOrders(away), SharedResponses(away)
     for call in (
         lambda: orders.keep(JOB, order()),

@@ -12,7 +12,7 @@ from service.saving.storage.s3 import ObjectLocation, open_object_storage
 from tests.fakes.captured_logs import capture_logs
 from tests.fakes.clock import Clock
 from tests.service.remote_models.conftest import Follow, Never, Push, served, write_version
-from tests.serving.backing.s3_server import unused_port
+from tests.serving.ports import free_port
 
 
 def test_versions_come_and_go_with_those_in_the_bucket(
@@ -74,7 +74,7 @@ def test_while_the_bucket_is_unavailable_or_empty_local_versions_stay(
     clock = Clock()
     follower = follow(clock=clock)
     follower.follow()
-    nobody = ObjectLocation("s3://results/models", f"http://127.0.0.1:{unused_port()}")
+    nobody = ObjectLocation("s3://results/models", f"http://127.0.0.1:{free_port()}")
     remote, follower.bucket = follower.bucket, ModelBucket(open_object_storage(nobody))
     with capture_logs() as logs:
         follower.follow()

@@ -13,7 +13,8 @@ from typing import Literal
 
 import pytest
 
-from tests.serving.backing.s3_server import KEY, SECRET, Bucket, serving_bucket, unused_port
+from tests.serving.backing.s3_server import KEY, SECRET, Bucket, serving_bucket
+from tests.serving.ports import free_port
 
 Mood = Literal["good", "slow", "failing", "gone"]
 _CHUNK = 65_536
@@ -32,7 +33,7 @@ class Proxy:
 
     target: int
     mood: Mood = "good"
-    port: int = field(default_factory=unused_port)
+    port: int = field(default_factory=free_port)
     connections: int = 0
     _listener: socket.socket | None = None
 

@@ -16,8 +16,8 @@ from uuid import uuid4
 
 import pytest
 
-from tests.serving.backing.s3_server import unused_port
 from tests.serving.hosts.network import Host
+from tests.serving.ports import free_port
 from tests.serving.waiting import wait_until
 
 PASSWORD = "pa#ss?w%rd-that-must-not-be-logged"
@@ -36,7 +36,7 @@ class PostgresCluster:
     folder: Path
     options: Mapping[str, str]
     host: Host | None = None
-    port: int = field(default_factory=unused_port)
+    port: int = field(default_factory=free_port)
     _process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.serving.hosts.network import Host
+from tests.serving.ports import free_port
 from tests.serving.waiting import wait_until
 
 KEY, SECRET = "test-key", "test-secret-that-must-not-be-logged"
@@ -89,18 +90,12 @@ class Bucket:
 def serving_bucket(folder: Path, host: Host | None = None) -> Iterator[Bucket]:
     """Run the server with the access key `KEY` until the block ends; its files are under `folder`."""
     (folder / "s3/results").mkdir(parents=True)
-    bucket = Bucket(unused_port(), folder / "s3/results", host)
+    bucket = Bucket(free_port(), folder / "s3/results", host)
     try:
         bucket.start()
         yield bucket
     finally:
         bucket.stop()
-
-
-def unused_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _listens(address: str, port: int) -> bool:
