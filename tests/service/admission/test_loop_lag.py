@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 
 from service.admission.loop_lag import LOOP_PASSES, LoopLag
+from tests.serving.waiting import until
 
 
 async def test_a_blocked_loop_reports_its_lag_during_the_block_and_once_afterwards() -> None:
@@ -17,8 +18,7 @@ async def test_a_blocked_loop_reports_its_lag_during_the_block_and_once_afterwar
     assert lag.wait_s == 0.0
     now = 0.31
     assert lag.wait_s > LOOP_PASSES * 0.29  # the watcher has not been woken yet
-    await asyncio.sleep(0.05)  # the watcher wakes late, then once more, while the clock stands still
-    assert lag.wait_s == 0.0
+    await until(lambda: lag.wait_s == 0.0)  # the watcher wakes late, then once more, while the clock stands still
     watching.cancel()
     with suppress(asyncio.CancelledError):
         await watching
@@ -39,7 +39,7 @@ async def test_measuring_pauses_while_the_lag_is_not_read_and_resumes_at_the_nex
 
     lag = LoopLag(clock)
     watching = asyncio.create_task(lag.watch())
-    await asyncio.sleep(0.3)
+    await until(lambda: lag._paused is not None)
     before = looks
     await asyncio.sleep(0.1)
     assert looks == before
@@ -49,8 +49,7 @@ async def test_measuring_pauses_while_the_lag_is_not_read_and_resumes_at_the_nex
     assert lag.wait_s > LOOP_PASSES * 0.29  # blocked since the first call of wait_s
     await asyncio.sleep(0)
     assert lag.wait_s > LOOP_PASSES * 0.29
-    await asyncio.sleep(0.05)
-    assert lag.wait_s == 0.0
+    await until(lambda: lag.wait_s == 0.0)
     watching.cancel()
     with suppress(asyncio.CancelledError):
         await watching
