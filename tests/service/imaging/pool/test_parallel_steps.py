@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.imaging.pool import parallel_steps
 from service.imaging.pool.parallel_steps import DeferredStep, HelperThreads, results_of, run_sequentially
 
-PATIENCE_S = 10
+PATIENCE_S = 30
 
 
 def refuse(number: int) -> int:
@@ -65,9 +66,15 @@ def test_an_error_is_raised_when_the_other_pieces_have_ended() -> None:
     helpers.close()
 
 
-def test_pieces_behind_one_that_failed_are_not_begun() -> None:
-    helpers, begun = HelperThreads(1, lambda: 1), threading.Barrier(2)
-    done: list[int] = []
+def test_pieces_behind_one_that_failed_are_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    helpers, begun, failed = HelperThreads(1, lambda: 1), threading.Barrier(2), threading.Event()
+    run_next, done = parallel_steps._SharedSteps._run_next, list[int]()
+
+    def run_next_and_tell(steps: parallel_steps._SharedSteps[Any]) -> bool:
+        goes_on = run_next(steps)
+        if steps._errors:
+            failed.set()
+        return goes_on
 
     def fail() -> None:
         begun.wait(PATIENCE_S)
@@ -75,8 +82,9 @@ def test_pieces_behind_one_that_failed_are_not_begun() -> None:
 
     def slow() -> None:
         begun.wait(PATIENCE_S)
-        time.sleep(0.05)
+        assert failed.wait(PATIENCE_S)
 
+    monkeypatch.setattr(parallel_steps._SharedSteps, "_run_next", run_next_and_tell)
     pieces: list[Callable[[], None]] = [slow, fail, partial(done.append, 2), partial(done.append, 3)]
     with pytest.raises(ValueError, match="piece 1"):
         helpers.run_with_helpers(pieces)

@@ -12,7 +12,7 @@ import pytest
 
 from service.core.errors import NotReady
 from service.imaging.pool.thread_pool import CodecPool
-from tests.serving.waiting import until
+from tests.serving.waiting import until, wait_until
 
 
 @asynccontextmanager
@@ -102,15 +102,17 @@ async def test_cancelled_work_is_not_begun() -> None:
 
 async def test_closing_waits_for_what_runs_and_cancels_what_is_queued() -> None:
     begun, done = threading.Event(), list[str]()
+    waiting: list[asyncio.Future[None]] = []
 
     def work() -> None:
         begun.set()
-        threading.Event().wait(0.05)
+        wait_until(lambda: waiting and waiting[0].cancelled())
         done.append("ran")
 
     async with opened(1) as pool:
         running, queued = pool.run(work), asyncio.ensure_future(pool.run(done.append, "queued"))
-        assert await asyncio.to_thread(begun.wait, 5)
+        waiting.append(queued)
+        assert await asyncio.to_thread(begun.wait, 30)
     assert done == ["ran"]
     await running
     with pytest.raises(asyncio.CancelledError):
@@ -145,7 +147,7 @@ async def test_a_large_picture_that_closing_removes_from_the_queue_releases_its_
 
     def work() -> None:
         begun.set()
-        threading.Event().wait(0.05)
+        wait_until(lambda: pool._common._closed and not pool._large)
 
     pool = CodecPool(1, "test")
     running = asyncio.ensure_future(pool.run(work))
