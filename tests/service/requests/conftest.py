@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from service.batching.batcher import Batcher, BatchPolicy
 from service.batching.supervisor import Supervisor
 from service.batching.worker import DeviceWorker
 from tests.fakes.captured_logs import capture_logs
+from tests.fakes.clock import Clock
 from tests.service.requests.overlap import Bench, Nobody, StepDevice
 
 
@@ -28,17 +28,19 @@ def no_tracebacks() -> Iterator[None]:
 @pytest.fixture
 def bench(fake_manifest: Callable[..., Manifest]) -> Any:
     manifest = fake_manifest("facades", "translate")
-    batcher, observed, reloaded = Batcher(BatchPolicy(8), time.monotonic), Nobody(), list[Any]()
+    clock, observed, reloaded = Clock(), Nobody(), list[Any]()
+    batcher = Batcher(BatchPolicy(8), clock)
     devices: list[StepDevice] = []
 
     def start() -> DeviceWorker:
         devices.append(StepDevice())
-        worker = DeviceWorker(batcher, devices[-1], observed, time.monotonic)
+        worker = DeviceWorker(batcher, devices[-1], observed, clock)
         worker.start()
         return worker
 
-    supervisor = Supervisor(start, reloaded.append, time.monotonic, hang_timeout_s=0.2)
-    yield Bench(batcher, devices[0], ServedModel(manifest, FakeEngine(manifest)), observed, supervisor, reloaded)
+    supervisor = Supervisor(start, reloaded.append, clock, hang_timeout_s=0.2)
+    model = ServedModel(manifest, FakeEngine(manifest))
+    yield Bench(batcher, devices[0], model, observed, supervisor, reloaded, clock)
     batcher.close()
     for device in devices:
         for ticket in device.launched:

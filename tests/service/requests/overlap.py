@@ -17,6 +17,7 @@ from service.batching.supervisor import Supervisor
 from service.core.batch_rows import ComputedSample, Sample
 from service.core.pictures import Size
 from service.devices.contract import Device, Tiles
+from tests.fakes.clock import Clock
 from tests.serving.waiting import until
 
 
@@ -76,6 +77,7 @@ class Bench:
     observed: Nobody
     supervisor: Supervisor
     reloaded: list[Entry]
+    clock: Clock
 
     def submit(self, value: int) -> asyncio.Task[ComputedSample]:
         sample = Sample(Size(64, 64), {"image": np.full((64, 64, 3), value, np.uint8)})
