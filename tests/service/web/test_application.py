@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,7 @@ def test_a_connection_that_sends_no_header_is_closed(serve: Serve) -> None:
     running = serve(limits=ConnectionLimits(header_timeout_s=0.1))
     assert exchange(running.url) == b""
     assert exchange(running.url, b"GET /livez HT") == b""
-    assert b" 200 OK" in exchange(running.url, BEGIN + b"\r\n")
+    wait_until(lambda: b" 200 OK" in exchange(running.url, BEGIN + b"\r\n"))  # once this thread is quick enough
 
 
 def test_a_client_that_goes_on_sending_after_its_refusal_is_cut_off(serve: Serve) -> None:
@@ -172,28 +172,29 @@ def test_a_header_that_comes_a_byte_at_a_time_has_no_longer_than_one_that_does_n
     ids=["a header begun with it", "an empty line"],
 )
 def test_what_follows_a_request_keeps_no_connection_open(serve: Serve, first: bytes, later: bytes) -> None:
-    running = serve(limits=ConnectionLimits(header_timeout_s=0.3))
+    running = serve(limits=ConnectionLimits(header_timeout_s=1.0))
     parts = urlsplit(running.url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=4) as connection:
+    with socket.create_connection((parts.hostname, parts.port), timeout=30) as connection:
         connection.sendall(BEGIN + first)
         reply = HTTPResponse(connection)
         reply.begin()
         assert reply.status == 200
         reply.read()
-        connection.sendall(later)
-        assert connection.recv(65536) == b""
+        with suppress(BrokenPipeError, ConnectionResetError):  # it was closed before this thread sent more
+            connection.sendall(later)
+            assert connection.recv(65536) == b""
 
 
 def test_a_client_that_does_not_take_its_reply_is_cut_off(serve: Serve) -> None:
     running = serve(limits=ConnectionLimits(write_timeout_s=0.2))
-    connections = running.server.server_state.connections
+    connections, before = running.server.server_state.connections, running.server.server_state.total_requests
     parts = urlsplit(running.url)
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect((parts.hostname, parts.port))
         asked = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\n\r\n"  # 1.5 MB each
         connection.sendall(asked * 20)
-        wait_until(lambda: len(connections) == 1)
+        wait_until(lambda: running.server.server_state.total_requests > before)
         wait_until(lambda: not connections)
 
 
