@@ -17,6 +17,8 @@ _IN_BASE64 = re.compile(rb"; *base64\Z", re.IGNORECASE)
 """Matches the end of such a prefix, before its comma."""
 _SPACE = string.whitespace.encode()
 _CHARACTERS = (string.ascii_letters + string.digits + "+/=").encode() + _SPACE
+_KINDS = bytes(byte if byte in _SPACE else ord("A") for byte in range(256))
+"""Table that makes all characters but white space equal."""
 
 
 def decode_base64(text: memoryview, name: str) -> bytes:
@@ -72,7 +74,7 @@ def _check(text: memoryview, name: str) -> None:
         InvalidRequest: the text has another character, such as the `-` and `_` of base64url, or a space in place of
             each `+`, as after decoding as a form; or base64 follows its padding, and would be left out.
     """
-    padded = has_spaces = has_lines = False
+    padded, before_block = False, b""
     for block in blocks_of(text):
         if strange := block.translate(None, _CHARACTERS):
             raise strange_character(name, strange)
@@ -81,12 +83,14 @@ def _check(text: memoryview, name: str) -> None:
             why = "text follows its padding =; encode the file as a whole, not in pieces"
             raise InvalidRequest(f"`{name}` is not base64: {why}", field=name)
         padded = padded or bool(padding)
-        has_spaces, has_lines = has_spaces or b" " in block, has_lines or b"\n" in block or b"\r" in block
-    if has_spaces and not has_lines and any(b" " in block for block in blocks_of(_stripped(text))):
-        raise strange_character(name, b" ")
+        kinds = _with_single_spaces(before_block + block.translate(_KINDS))
+        if b"A A" in kinds:
+            raise strange_character(name, b" ")
+        before_block = kinds[-2:]
 
 
-def _stripped(text: memoryview) -> memoryview:
-    """Return a text without up to `_BLOCK_BYTES` of white space at each end."""
-    head, tail = bytes(text[:_BLOCK_BYTES]), bytes(text[-_BLOCK_BYTES:])
-    return text[len(head) - len(head.lstrip()) : len(text) - (len(tail) - len(tail.rstrip()))]
+def _with_single_spaces(text: bytes) -> bytes:
+    for spaces in (b" " * 256, b" " * 16, b"  "):  # long runs first, as each step takes time for every run it replaces
+        while spaces in text:
+            text = text.replace(spaces, b" ")
+    return text

@@ -48,12 +48,24 @@ def test_white_space_at_the_ends_and_indented_lines_are_allowed(text: str) -> No
     ("text", "why"),
     [
         (TEXT.replace("+", " "), r"it has ' '; send A-Z"),
+        (LINES.replace("+", " "), r"it has ' '; send A-Z"),
+        (f"{BEGIN} {BEGIN}\n", r"it has ' '; send A-Z"),
+        (f"{BEGIN[:-2]}  {BEGIN}\n", r"it has ' '; send A-Z"),
         ("".join(base64.b64encode(piece).decode() for piece in PIECES), "text follows its padding =; encode the file"),
         (f"{BEGIN}AA== {BEGIN}", "text follows its padding ="),
         (TEXT.rstrip("="), "its length shows that a part is missing; send all of it"),
         (TEXT[:5], "its length shows that a part is missing; send all of it"),
     ],
-    ids=["decoded as a form", "encoded in pieces", "continued in another block", "without padding", "cut off"],
+    ids=[
+        "decoded as a form",
+        "lines decoded as a form",
+        "a space between blocks",
+        "spaces at the end of a block",
+        "encoded in pieces",
+        "continued in another block",
+        "without padding",
+        "cut off",
+    ],
 )
 def test_text_of_which_a_part_would_be_left_out_is_refused_with_its_cause(text: str, why: str) -> None:
     with pytest.raises(InvalidRequest, match=f"^`image` is not base64: {why}") as refused:
