@@ -25,6 +25,8 @@ _MAX_SHARING = 4
 """Largest size of all tensors together, as a multiple of the file's size. Tied weights share a storage, which a hostile
 file could use to claim many times its size."""
 _MAX_DEPTH, _MAX_AXES = 64, 8
+_PATH_SHOWN = 300
+"""Characters of a path in a message, its last ones."""
 _TYPES: Mapping[str, torch.dtype] = MappingProxyType(
     {
         "FloatStorage": torch.float32,
@@ -117,8 +119,12 @@ class TensorReader:
         self.array = ""
         """Path of the first NumPy array that was met, as in `model/conv.weight`; empty if none was."""
 
-    def tensor(self, made: RecordedCall, name: str) -> Tensor:
+    def tensor(self, made: RecordedCall, path: Sequence[str]) -> Tensor:
         """Return the tensor that a call of torch describes: a view of a storage, inside its bounds.
+
+        Args:
+            made: the call.
+            path: the names that lead to the tensor, for messages.
 
         Raises:
             CheckpointRefused: the view exceeds its storage, or is not described as torch describes tensors.
@@ -128,14 +134,14 @@ class TensorReader:
         storage, *view = (*made.arguments[:4], None, None, None, None)[:4]
         offset, shape, strides = view
         if not (is_tensor(made) and _is_size(offset) and _are_sizes(shape) and _are_sizes(strides)):
-            raise CheckpointRefused(f"{self.path}: {name} is not described as torch describes a tensor")
+            raise self._refusal(path, "is not described as torch describes a tensor")
         if len(shape) != len(strides):
-            raise CheckpointRefused(f"{self.path}: {name} has {len(shape)} sizes and {len(strides)} strides")
-        flat = self._storage(storage, name)
+            raise self._refusal(path, f"has {len(shape)} sizes and {len(strides)} strides")
+        flat = self._storage(storage, path)
         values = math.prod(shape)
         last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
         if values > flat.numel() or (values and last >= flat.numel()):
-            raise CheckpointRefused(f"{self.path}: {name} claims shape {shape} but holds fewer values")
+            raise self._refusal(path, f"claims shape {shape} but holds fewer values")
         self.bytes_returned += values * flat.element_size()
         if self.bytes_returned > _MAX_SHARING * self.size:
             raise CheckpointRefused(f"{self.path}: its tensors share storages more often than those of a net")
@@ -147,39 +153,50 @@ class TensorReader:
         Raises:
             CheckpointRefused: a tensor is not as `tensor` needs it, or there are NumPy arrays and no tensor.
         """
-        plain = self._plain(value, "", {})
+        plain = self._plain(value, (), {})
         if self.array and not self.bytes_returned:
             raise CheckpointRefused(numpy_message(self.path, self.array))
         return plain
 
-    def _plain(self, value: object, path: str, seen: dict[int, object]) -> object:
-        """Return a plain value; `seen` maps the id of each container to its copy, against cycles."""
-        if isinstance(value, RecordedCall) and is_tensor(value):
-            return self.tensor(value, path.lstrip("/"))
-        if isinstance(value, RecordedCall) and isinstance(value.of, Name) and _ARRAY.fullmatch(value.of.path):
-            self.array = self.array or path.lstrip("/")
-            return None
-        inside = _entries(value)
-        if inside is None or path.count("/") > _MAX_DEPTH:
-            return None
-        if id(inside) not in seen:
-            plain: dict[str, object] | list[object] = {} if isinstance(inside, dict) else []
-            seen[id(inside)] = plain
-            if isinstance(plain, dict) and isinstance(inside, dict):
-                plain.update((name, self._plain(inner, f"{path}/{name}", seen)) for name, inner in inside.items())
-            elif isinstance(plain, list):
-                plain.extend(self._plain(inner, f"{path}/{number}", seen) for number, inner in enumerate(inside))
-        return seen[id(inside)]
+    def _plain(self, value: object, path: tuple[str, ...], seen: dict[int, object]) -> object:
+        """Return a plain value; `seen` maps the id of each container to its copy, against cycles and repeated work.
 
-    def _storage(self, stored: object, name: str) -> Tensor:
+        `path`: names that lead to the value. They are joined for messages only, as a hostile name can be very long.
+        """
+        if isinstance(value, RecordedCall) and is_tensor(value):
+            return self.tensor(value, path)
+        if isinstance(value, RecordedCall) and isinstance(value.of, Name) and _ARRAY.fullmatch(value.of.path):
+            self.array = self.array or _joined(path)
+            return None
+        if id(value) in seen:
+            return seen[id(value)]
+        inside = _entries(value)
+        if inside is None or len(path) > _MAX_DEPTH:
+            return None
+        plain: dict[str, object] | list[object] = {} if isinstance(inside, dict) else []
+        seen[id(value)] = plain
+        if isinstance(plain, dict) and isinstance(inside, dict):
+            plain.update((name, self._plain(inner, (*path, name), seen)) for name, inner in inside.items())
+        elif isinstance(plain, list):
+            plain.extend(self._plain(inner, (*path, str(number)), seen) for number, inner in enumerate(inside))
+        return plain
+
+    def _storage(self, stored: object, path: Sequence[str]) -> Tensor:
         if (described := described_storage(stored)) is None:
-            raise CheckpointRefused(f"{self.path}: {name} has no storage as torch describes it")
+            raise self._refusal(path, "has no storage as torch describes it")
         key, kind, count = described
         if key not in self.storages:
             self.storages[key] = bytearray(self.read(key))
         if count * kind.itemsize > len(self.storages[key]):
-            raise CheckpointRefused(f"{self.path}: {name} claims {count} values but holds fewer values")
+            raise self._refusal(path, f"claims {count} values but holds fewer values")
         return torch.frombuffer(self.storages[key], dtype=kind, count=count) if count else torch.empty(0, dtype=kind)
+
+    def _refusal(self, path: Sequence[str], why: str) -> CheckpointRefused:
+        return CheckpointRefused(f"{self.path}: {_joined(path)} {why}")
+
+
+def _joined(path: Sequence[str]) -> str:
+    return "/".join(path)[-_PATH_SHOWN:]
 
 
 def _entries(value: object) -> dict[str, object] | Sequence[object] | None:

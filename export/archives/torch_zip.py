@@ -46,7 +46,7 @@ def read_script(entries: ZipEntries) -> Mapping[str, Tensor]:
         )
     reader = _tensor_reader(entries, root)
     found = dict(_attributes(entries, _unpickled(entries, root, SCRIPT_NAMES)))
-    return {path: reader.tensor(made, path) for path, made in found.items()}
+    return {path: reader.tensor(made, (path,)) for path, made in found.items()}
 
 
 def read_foreign_checkpoint(entries: ZipEntries) -> object:

@@ -83,13 +83,13 @@ def _mappings(
     value: object, where: str, depth: int, seen: dict[int, int]
 ) -> Iterator[tuple[str, Mapping[object, object]]]:
     """Yield each mapping with its path; `seen` maps the id of an opened container to its depth, against cycles."""
+    if seen.get(id(value), _MAX_WRAPPER_DEPTH + 1) <= depth:
+        return
     if isinstance(value, list | tuple) and len(value) <= _MAX_LIST_LENGTH:  # of nets
         inside: dict[object, object] = {str(number): inner for number, inner in enumerate(value)}
     elif isinstance(value, Mapping):
         inside = dict(value)
     else:
-        return
-    if seen.get(id(value), _MAX_WRAPPER_DEPTH + 1) <= depth:
         return
     seen[id(value)] = depth
     if isinstance(value, Mapping):

@@ -97,6 +97,18 @@ def _lightning(extra: bytes) -> bytes:
     return zipped(entries)
 
 
+def _named_at_length() -> bytes:
+    """Return a checkpoint in which every one of half a million entries is under a name of two megabytes."""
+    return _lightning(row(called(LIGHTNING), b"}(" + text("n" * 2_000_000) + b"](" + b"N" * 500_000 + b"eu"))
+
+
+def _again_and_again() -> bytes:
+    """Return a checkpoint with a dictionary of a hundred thousand entries that has fifty thousand names."""
+    entries = b"".join(text(f"{number:x}") + b"N" for number in range(100_000))
+    names = b"".join(text(f"{number:x}") + b"h\x00" for number in range(50_000))
+    return _lightning(row(called(LIGHTNING), b"}(" + text("a") + b"}q\x00(" + entries + b"u" + names + b"u"))
+
+
 LIGHTNING = imported("pytorch_lightning.callbacks", "Checkpoint")
 FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "system call": (lambda: _calls(imported("os", "system"), TOUCH), r"needs os\.system"),
@@ -157,6 +169,8 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
         r"needs torch\._utils\._rebuild_qtensor",
     ),
     "one storage under many names": (_shared, "share storages more often"),
+    "two megabytes of name before every entry": (_named_at_length, "no known generator"),
+    "one dictionary under many names": (_again_and_again, "no known generator"),
     "module in itself": (_itself, "nested more deeply"),
     "2^60 modules": (_nested, "nested more deeply"),
     "two nets": (
