@@ -27,7 +27,8 @@ def _check_model_ref(text: str) -> str:
 
 
 ModelRef = Annotated[str, AfterValidator(_check_model_ref), Field(json_schema_extra={"pattern": MODEL_REF})]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
+MAX_SEED = 2**63 - 1
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 _JOB_EVENTS = r"^(succeeded|failed|cancelled)(,(succeeded|failed|cancelled)){0,2}$"
 """The form of a list of job events, such as `succeeded,failed`."""
 

@@ -9,7 +9,7 @@ from service.compat.json_fields import JsonFields
 from service.core.errors import InvalidOption, InvalidRequest, TooLarge
 from service.core.order import Order
 from service.core.pictures import Size
-from service.core.schemas import InpaintOptions
+from service.core.schemas import MAX_SEED, InpaintOptions
 from service.imaging.files.header import MAX_SIDE
 from service.intake.options import options_of
 
@@ -64,6 +64,9 @@ def parse_img2img(fields: JsonFields, max_pixels: int) -> Img2ImgRequest:
         "seed": None if seed == _RANDOM else seed,
     }
     options = options_of(InpaintOptions, chosen, {"samples": "batch_size × n_iter"})
+    if options.seed is not None and options.seed + options.samples > MAX_SEED + 1:
+        above = f"`seed`: the last of {options.samples} results would have a seed above {MAX_SEED}; send a smaller one"
+        raise InvalidOption(above, field="seed")
     used = (_USED_FIELDS if size else _USED_FIELDS - {"width", "height"}) | (_WHOLE if whole else frozenset())
     ignored = {*(set(fields) - used), *(f"override_settings.{name}" for name in set(settings) - {_MODEL})}
     return Img2ImgRequest(Order("inpaint", files, options, own_seeds=True), size, frozenset(ignored))

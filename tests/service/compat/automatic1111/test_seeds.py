@@ -26,13 +26,17 @@ def client(
         yield client
 
 
+def ask(client: httpx.Client, files: dict[str, tuple[str, bytes, str]], **fields: int) -> httpx.Response:
+    image, mask = (base64.b64encode(files[part][1]).decode() for part in ("image", "mask"))
+    model = {"override_settings": {"sd_model_checkpoint": "drawing"}}
+    return client.post("/sdapi/v1/img2img", json={"init_images": [image], "mask": mask, **model, **fields})
+
+
 def fill(
     client: httpx.Client, files: dict[str, tuple[str, bytes, str]], **fields: int
 ) -> tuple[list[str], dict[str, Any]]:
     """Return the pictures in base64, and `info`."""
-    image, mask = (base64.b64encode(files[part][1]).decode() for part in ("image", "mask"))
-    model = {"override_settings": {"sd_model_checkpoint": "drawing"}}
-    reply = client.post("/sdapi/v1/img2img", json={"init_images": [image], "mask": mask, **model, **fields})
+    reply = ask(client, files, **fields)
     assert reply.status_code == 200, reply.text
     return reply.json()["images"], json.loads(reply.json()["info"])
 
@@ -53,6 +57,16 @@ def test_a_stored_picture_of_a_batch_names_its_own_seed(
     ids = [one["id"] for one in client.get("/v1/results").json()["results"]]
     found = [client.get(f"/v1/results/{one}", headers={"Accept": "application/json"}).json() for one in ids]
     assert sorted((one["seed"], one["sample"]) for one in found) == [(7, 0), (8, 0)]
+
+
+def test_a_batch_whose_last_seed_could_not_be_asked_for_is_refused(
+    client: httpx.Client, files: dict[str, tuple[str, bytes, str]]
+) -> None:
+    _, info = fill(client, files, seed=2**63 - 2, batch_size=2)
+    assert info["all_seeds"][-1] == 2**63 - 1
+    refused = ask(client, files, seed=2**63 - 2, batch_size=3)
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_option")
+    assert "`seed`: the last of 3 results would have a seed above" in refused.json()["detail"]
 
 
 def test_a_batch_is_not_confused_with_several_samples_of_the_same_seed(
