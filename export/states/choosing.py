@@ -21,13 +21,15 @@ def chosen_parts(parts: Sequence[StateDict], path: str | None) -> list[StateDict
     Raises:
         OptionInvalid: there is none; the message lists the paths that there are.
     """
-    chosen = [part for part in parts if path is None or (part.path and _holds(path, part.path))]
+    if path is None:
+        return list(parts)
+    chosen = [part for part in parts if path and part.path and _holds(path, part.path)]
     if not chosen:
         paths = list(dict.fromkeys(part.path for part in parts if part.path and _has_weights(part)))
         known = (
             f"the file has {_flags(paths)}" if paths else "the file has one state dict, without a path: leave it out"
         )
-        raise OptionInvalid(f"no weights at --weights {path}; {known}")
+        raise OptionInvalid(f"no weights at --weights {shlex.quote(path)}; {known}")
     return chosen
 
 

@@ -88,6 +88,8 @@ def test_a_path_that_is_not_in_the_file_is_answered_with_those_that_are(state, t
         _recognised(tmp_path / "net.pth", value, "netG")
     with pytest.raises(OptionInvalid, match=r"--weights netG; the file has one state dict, without a path: leave"):
         _recognised(tmp_path / "net.pth", state, "netG")
+    with pytest.raises(OptionInvalid, match=r"--weights ''; the file has --weights netG_A"):  # an unset variable
+        _recognised(tmp_path / "net.pth", value, "")
 
 
 def test_the_digest_of_a_model_tells_which_weights_were_chosen(state, tmp_path):
