@@ -23,7 +23,7 @@ from engines.errors import RetouchError
 from engines.manifest import Task
 from engines.validation import unknown_name, validation_message
 from service.core.addresses import without_brackets
-from service.core.lists_and_folders import Folder, listed
+from service.core.lists_and_folders import File, Folder, expanded, listed
 from service.core.retired_settings import RETIRED, without_retired_settings
 
 if sys.version_info >= (3, 11):
@@ -68,7 +68,7 @@ class Settings(BaseModel):
 
     page: bool = True
 
-    keys_file: str = ""
+    keys_file: File = ""
     allow_anonymous: bool = False
     public_host: str = ""
     public_url: str = ""
@@ -114,7 +114,7 @@ class Settings(BaseModel):
 
     cache_entries: int = Field(0, ge=0)
 
-    webhook_secret_file: str = ""
+    webhook_secret_file: File = ""
     webhook_hosts: str = ""
     webhook_private: bool = False
 
@@ -231,8 +231,8 @@ def _read_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def _read_config(path: Path) -> dict[str, Any]:
     file, fields = f"config file {path}", Settings.model_fields
     try:
-        values: dict[str, Any] = tomllib.loads(path.read_text("utf-8-sig"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        values: dict[str, Any] = tomllib.loads(expanded(path).read_text("utf-8-sig"))
+    except (OSError, ValueError) as error:  # also of UTF-8 and of TOML
         raise SettingsInvalid(f"{file}: {error}") from error
     except RecursionError as error:
         raise SettingsInvalid(f"{file}: it is nested too deeply; write each setting as NAME = VALUE") from error
