@@ -7,7 +7,7 @@ out and counts their users, so that an engine is closed only after its last user
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -47,6 +47,7 @@ class ModelRepository:
         open_engine: loads a model and warms it up; blocks meanwhile.
         wall_clock: returns seconds since the epoch, comparable with file times.
         only: the names of the models to load; None for all.
+        first: the names of the models to load before the others, in this order.
         settle_s: a version with files younger than this is not refused yet: it may be half-written.
     """
 
@@ -57,6 +58,7 @@ class ModelRepository:
         *,
         wall_clock: Callable[[], float] = time.time,
         only: Collection[str] | None = None,
+        first: Sequence[str] = (),
         settle_s: float = 2.0,
     ) -> None:
         self.device_lost: DeviceLost | None = None  # raised while a model was loaded; the process must end
@@ -64,7 +66,7 @@ class ModelRepository:
         self._root = root
         self._open_engine = open_engine
         self._wall_clock = wall_clock
-        self._only = only
+        self._only, self._first = only, first
         self._settle_s = settle_s
         self._entries: dict[VersionKey, VersionEntry] = {}
         self._lock = Lock()  # guards _entries and their contents; never held while an engine is loaded
@@ -83,7 +85,7 @@ class ModelRepository:
             names, removed = {key.name for key in found}, removed_versions(found, self._entries)
             # removed models first, as loading needs memory; removed versions of other models after their successors
             changes = [self._remove_version(key) for key in removed if key.name not in names]
-            for name in sorted(names):
+            for name in dict.fromkeys([*(name for name in self._first if name in names), *sorted(names)]):
                 changes += self._load_newest(name, found)
             changes += [self._remove_version(key) for key in removed if key.name in names]
             for key in sorted(found):
@@ -183,9 +185,7 @@ class ModelRepository:
             if not self._serve_engine(self._ensure_entry(key, found[key], served.manifest), found[key], served):
                 return changes
             _log.info("model loaded", model=str(key), engine=served.engine.name, precision=served.engine.precision)
-            changes.append(VersionChange("loaded", key))
-            changes += [self._unload_engine(old) for old in self._older_ready(key)]
-            return changes
+            return [*changes, VersionChange("loaded", key), *map(self._unload_engine, self._older_ready(key))]
         return changes
 
     def _open_model(self, key: VersionKey, version_files: VersionFiles) -> ServedModel:

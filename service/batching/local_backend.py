@@ -180,7 +180,8 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
         names = {key.name for key in list_versions(settings.models_dir)}
         report.expect(len(names if only is None else names & set(only)))
         opener = _with_warm_up(open_model, shapes) if open_model else make_engine_opener(settings, shapes, report)
-        models = ModelRepository(settings.models_dir, opener, only=only)
+        defaults = [reference.partition("/")[0] for reference in settings.default_models.values()]
+        models = ModelRepository(settings.models_dir, opener, only=only, first=defaults)
         stack.callback(models.close)
         batcher = Batcher(BatchPolicy(settings.max_batch_size), clock)
         metrics.watch(metrics.queue_depth, batcher.__len__)

@@ -17,7 +17,7 @@ from service.admission.admission import AdmissionRequest, AdmittedRequest
 from service.admission.deadline import await_with_deadline
 from service.app import Service
 from service.core.call import Call
-from service.core.errors import Cancelled, DeadlineExceeded, NotReady, ShuttingDown, UploadTimeout
+from service.core.errors import Cancelled, DeadlineExceeded, NotFound, NotReady, ShuttingDown, UploadTimeout
 from service.core.flow import Flow
 from service.core.order import Order
 from service.core.reply import Reply
@@ -236,7 +236,8 @@ def admitted(
         default_timeout_s: seconds until the deadline if the client sets none; None: the setting `request_timeout_s`.
 
     Raises:
-        ShuttingDown, Overloaded, DeadlineExceeded, NotReady: the request cannot be served now.
+        ShuttingDown, Overloaded, DeadlineExceeded, NotReady: the request cannot be served now. While the server starts,
+            loaded models serve, and `NotFound` of a model becomes `NotReady` when the block ends.
     """
     received_at, deadline_from_client = service.clock(), arrival.timeout_s is not None
     allowed_s = arrival.timeout_s or default_timeout_s or service.settings.request_timeout_s
@@ -244,6 +245,16 @@ def admitted(
     with ExitStack() as stack:
         ask = AdmissionRequest(allowed_s, deadline_from_client, flow, arrival.request_id)
         admitted_request = stack.enter_context(service.admission.admit(ask))
-        if not service.outage.over and (reasons := service.outage_reasons()):
+        if not service.outage.over and not _has_usable_model(service) and (reasons := service.outage_reasons()):
             raise NotReady("; ".join(reasons))
-        yield make(arrival, service, admitted_request, stack, received_at, allowed_s, deadline_from_client, flow)
+        loading = not service.backend.loaded.is_set()
+        try:
+            yield make(arrival, service, admitted_request, stack, received_at, allowed_s, deadline_from_client, flow)
+        except NotFound as error:
+            if not loading or error.code != "model_not_found":
+                raise
+            raise NotReady("; ".join(service.outage_reasons()) or "models were loading; try again") from error
+
+
+def _has_usable_model(service: Service) -> bool:
+    return service.backend.ready and any(model.state == "ready" for model in service.models.statuses())

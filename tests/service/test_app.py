@@ -69,7 +69,7 @@ async def test_while_models_load_the_reasons_say_which_and_how_far(tmp_path: Pat
     settings = settings_of(tmp_path, models_dir)
     open_backend = partial(open_local_backend, open_model=slowly, report=report)
     async with open_service(settings, open_backend) as service:
-        expected = ["models are loading: facades/1 (1 of 2), building its plan, 40 %, for 0 s"]
+        expected = ["models are loading: photos/1 (1 of 2), building its plan, 40 %, for 0 s"]
         await until(lambda: service.unready_reasons() == expected)
         may_load.set()
         await until(lambda: service.unready_reasons() == [])

@@ -43,6 +43,13 @@ def test_every_model_is_loaded(repository, publish):
     assert states(repository) == {"facades/1": "ready", "photos/1": "ready"}
 
 
+def test_models_that_are_named_first_are_loaded_first_and_in_that_order(tmp_path, workshop, publish):
+    for name in ("a", "b", "c", "d"):
+        publish(name=name)
+    ModelRepository(tmp_path / "models", workshop.open, first=("d", "none", "c")).scan()
+    assert [engine.manifest.name for engine in workshop.opened] == ["d", "c", "a", "b"]
+
+
 def test_new_version_is_picked_up_and_the_old_engine_set_aside(repository, workshop, publish):
     publish(version=1)
     repository.scan()

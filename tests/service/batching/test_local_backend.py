@@ -110,7 +110,7 @@ async def test_the_end_of_a_process_does_not_wait_for_models_that_are_not_loaded
             await asyncio.wait_for(warming_up.wait(), 30)
         resume.set()
         await loop.shutdown_default_executor()
-    assert [line["model"] for line in logs if line["event"] == "model loading"] == ["facades/1"]
+    assert [line["model"] for line in logs if line["event"] == "model loading"] == ["photos/1"]
     assert [text.partition(" of ")[0] for text in steps] == ["opening fake", "warming up fake, shape 1"]
     assert not [line for line in logs if line["event"] == "model refused"]
 

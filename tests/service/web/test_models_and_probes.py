@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from engines.fake import FakeEngine
+from engines.manifest import Manifest
 from tests.service.web.replies import Files, Serve, check_problem
 from tests.serving.local_server import Running
 from tests.serving.waiting import wait_until
@@ -87,6 +90,25 @@ def test_an_empty_repository_is_alive_but_not_ready(serve: Serve, files: Files, 
         refused = client.post("/v1/inpaint", files=files)
         check_problem(refused, 503, "not_ready")
         assert int(refused.headers["retry-after"]) >= 1
+
+
+def test_a_loaded_model_serves_while_others_still_load(serve: Serve, files: Files, photo: bytes) -> None:
+    may_load = threading.Event()
+
+    def load(manifest: Manifest) -> FakeEngine:
+        assert manifest.name == "photos" or may_load.wait(20)
+        return FakeEngine(manifest)
+
+    with serve(load, wait=False).client() as client:
+        wait_until(lambda: client.get("/v1/models").json()["models"])
+        assert client.post("/v1/inpaint", files=files).headers["x-model"] == "photos/1"
+        assert client.get("/readyz").status_code == 503
+        early = check_problem(client.post("/v1/translate", files={"image": photo}), 503, "not_ready")
+        assert early["detail"] == "models are loading"
+        may_load.set()
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        assert client.post("/v1/translate", files={"image": photo}).headers["x-model"] == "facades/1"
+        check_problem(client.post("/v1/inpaint", files=files, data={"model": "nope"}), 404, "model_not_found")
 
 
 def test_metrics_count_requests_stages_batches_and_saves(serve: Serve, files: Files) -> None:
