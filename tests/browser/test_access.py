@@ -161,17 +161,6 @@ def test_text_twice_as_large_as_usual_is_shown_as_large_and_hides_no_control(
     } == {}
 
 
-def test_no_frame_is_around_the_picture_while_one_paints_on_it_with_the_mouse(tab: Tab) -> None:
-    tab.open(PICTURES / "dress.jpg")  # without a click before, as after a drop or a paste
-    tab.drag(((100, 150), (140, 150)))
-    expect(tab.page.locator("#surface")).to_be_focused()
-    framed = "surface => surface.matches(':focus-visible')"
-    assert not tab.page.locator("#surface").evaluate(framed)
-    for key in ("Shift+Tab", "Tab"):
-        tab.page.keyboard.press(key)
-    assert tab.page.locator("#surface").evaluate(framed), "the keyboard's place is not seen"
-
-
 def test_the_size_of_the_brush_is_read_out_once(tab: Tab) -> None:
     nodes = tab.cdp.send("Accessibility.getFullAXTree")["nodes"]
     live = [

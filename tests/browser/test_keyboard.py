@@ -33,6 +33,15 @@ def test_the_picture_is_in_hand_once_it_is_opened_with_the_keyboard(tab: Tab) ->
     expect(tab.page.locator("#surface")).to_be_focused()
 
 
+def test_without_a_photograph_the_focus_does_not_go_to_a_picture_that_is_not_seen(tab: Tab) -> None:
+    stops = ("size", "", "open-first", "open")  # between them is the mask's menu
+    tab.page.focus(f"#{stops[0]}")
+    for stop in stops[1:]:
+        tab.page.keyboard.press("Tab")
+        assert tab.page.evaluate("document.activeElement.id") == stop
+    expect(tab.page.get_by_role("application")).to_have_count(0)
+
+
 @pytest.mark.parametrize("key", ["Control+s", "g"])
 def test_what_needs_a_photograph_asks_for_one(tab: Tab, key: str) -> None:
     tab.page.keyboard.press(key)
@@ -72,7 +81,7 @@ def test_a_picture_is_filled_and_saved_with_the_keyboard_alone(tab: Tab) -> None
         tab.page.keyboard.press("Control+o")
     chooser.value.set_files(PICTURES / "dress.jpg")
     tab.says("open")
-    tab.page.focus("#surface")
+    expect(tab.page.locator("#surface")).to_be_focused()
     for key in ("b", "Enter", *("ArrowRight",) * 3, "Enter"):
         tab.page.keyboard.press(key)
     tab.filled()
@@ -135,6 +144,15 @@ def test_enter_held_down_puts_the_brush_down_once(blank: Tab) -> None:
     blank.page.keyboard.press("Enter")
     columns = np.flatnonzero(blank.mask().any(axis=0))
     assert np.ptp(columns) == len(columns) - 1 > 4 * int(blank.page.inner_text("#size-shown"))
+
+
+def test_what_a_key_has_changed_is_read_out(blank: Tab) -> None:
+    blank.page.focus("#surface")
+    said = {"l": "Tool: lasso.", "b": "Tool: brush.", "]": "23 pixels.", "Enter": "Stroke started."}
+    for key, text in (*said.items(), ("Enter", "Stroke ended."), ("g", "Mask: grow."), ("Delete", "Mask: clear.")):
+        blank.page.keyboard.press(key)
+        expect(blank.page.locator("#status")).to_have_text(text)
+        expect(blank.page.locator("#status")).to_have_class("unseen")
 
 
 def test_the_keys_work_on_a_keyboard_of_other_letters(blank: Tab) -> None:
@@ -255,3 +273,14 @@ def test_escape_takes_back_the_stroke_in_progress(blank: Tab, tool: str) -> None
     blank.page.keyboard.press("b")
     blank.drag(((80, 80), (160, 80)))
     expect(blank.page.locator("#undo")).to_be_enabled()
+
+
+def test_no_frame_is_around_the_picture_while_one_paints_on_it_with_the_mouse(tab: Tab) -> None:
+    tab.open(PICTURES / "dress.jpg")  # without a click before, as after a drop or a paste
+    tab.drag(((100, 150), (140, 150)))
+    expect(tab.page.locator("#surface")).to_be_focused()
+    framed = "surface => surface.matches(':focus-visible')"
+    assert not tab.page.locator("#surface").evaluate(framed)
+    for key in ("Shift+Tab", "Tab"):
+        tab.page.keyboard.press(key)
+    assert tab.page.locator("#surface").evaluate(framed), "the keyboard's place is not seen"

@@ -62,6 +62,20 @@ def test_a_file_dropped_on_a_field_goes_into_it_and_nothing_is_sent_while_anothe
     expect(tab.page.locator("#translated img")).to_be_visible(timeout=60_000)
 
 
+def test_work_that_is_cancelled_on_another_tab_leaves_the_focus_there(open_tab: OpenTab, serve: Serve) -> None:
+    tab = open_tab(f"{serve(fake_batch_ms=8000).url}/").open(PICTURES / "dress.jpg").collect()
+    tab.drag(((100, 150), (140, 150)))
+    near = {"translate": "#translate-form button", "results": "#tab-results"}
+    for task, focused in near.items():
+        tab.page.click("#tab-inpaint")
+        tab.page.keyboard.press("f")
+        tab.page.click(f"#tab-{task}")
+        tab.page.focus("#cancel")
+        tab.page.keyboard.press("Enter")
+        tab.says("Cancelled.")
+        expect(tab.page.locator(focused)).to_be_focused()
+
+
 def test_undo_without_a_photograph_cancels_no_translation(open_tab: OpenTab, serve: Serve) -> None:
     tab = open_tab(f"{serve(fake_batch_ms=1500).url}/")
     tab.page.click("#tab-translate")

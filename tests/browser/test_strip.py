@@ -148,6 +148,32 @@ def test_the_photograph_that_the_keys_go_to_is_read_out(tab: Tab) -> None:
     expect(tab.page.locator("#status")).to_have_class("unseen")
 
 
+def test_the_photograph_that_was_closed_is_read_out(tab: Tab) -> None:
+    tab.open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg").page.click("#close")
+    expect(tab.page.locator("#status")).to_have_text("dress.jpg is closed.")
+
+
+def test_the_ring_around_the_focus_is_whole_in_the_strip_and_in_menus(open_tab: OpenTab, url: str) -> None:
+    tab = open_tab(url, color_scheme="light").open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg")
+    for before, keys in {"#surface": ("Tab", "Tab"), "#fill": ("Tab", "Enter", "Tab")}.items():
+        tab.page.focus(before)
+        for key in keys:
+            tab.page.keyboard.press(key)
+        tab.page.wait_for_timeout(200)
+        focused = tab.page.locator(":focus")
+        box, offset = focused.bounding_box(), int(focused.evaluate("e => parseInt(getComputedStyle(e).outlineOffset)"))
+        out, edge = offset + 3, max(offset, 0) + 4
+        shot = tab.page.screenshot(
+            clip={"x": box["x"] - edge, "y": box["y"] - edge, "width": box["width"] + 2 * edge}
+            | {"height": box["height"] + 2 * edge}
+        )
+        seen = np.asarray(Image.open(io.BytesIO(shot)).convert("RGB")).astype(int)
+        blue = (np.abs(seen - (59, 91, 219)) < 12).all(axis=2)
+        middle, at = np.array(blue.shape) // 2, edge - out + 1
+        sides = [blue[at, middle[1]], blue[-1 - at, middle[1]], blue[middle[0], at], blue[middle[0], -1 - at]]
+        assert all(sides), (before, sides)
+
+
 def test_the_photograph_that_was_chosen_last_is_shown_however_slow_another_one_is(tab: Tab) -> None:
     tab.open(*(encoded(noise(200, 200, seed=i), f"{i}.png") for i in range(4)))
     surface = tab.page.locator("#surface")

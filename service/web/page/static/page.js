@@ -7,7 +7,7 @@ import { Strip } from "./photographs/strip.js";
 import { Workspace } from "./photographs/workspace.js";
 import { connectOpening } from "./photographs/opening.js";
 import { Recovery } from "./recovery/recovery.js";
-import { $, hide } from "./ui/dom.js";
+import { $, focusNear, hide } from "./ui/dom.js";
 import { Busy, explained } from "./ui/busy.js";
 import { Compare } from "./ui/compare.js";
 import { EditMenu, maskName } from "./ui/edit_menu.js";
@@ -42,7 +42,7 @@ export async function startPage() {
   const edit = (files) => {
     const away = tabs.task !== "inpaint";
     tabs.choose("inpaint");
-    if (away) $("surface").focus(); // the button that was pressed is gone
+    if (away) focusNear(); // the button that was pressed is gone
     return workspace.open(files);
   };
   const sheets = new Sheets(api, busy, () => tabs.model, (file) => edit([file]));
@@ -51,9 +51,11 @@ export async function startPage() {
   view.onTransform = () => ($("zoom").textContent = `${Math.round(view.transform.scale * 100)} %`);
   workspace.addEventListener("active", ({ detail: picture }) => {
     view.show(picture);
-    hide($("empty"), picture !== null);
+    const [shown, gone] = picture ? ["surface", "empty"] : ["empty", "surface"];
+    hide($(shown), false); // first, as it takes the focus of the other
+    hide($(gone));
     if (!picture && view.divider !== null) compare.toggle(); // there is nothing to compare
-    $("surface").ariaLabel = picture ? `Picture ${picture.name}, ${picture.width} by ${picture.height} pixels` : "Picture";
+    if (picture) $("surface").ariaLabel = `Picture ${picture.name}, ${picture.width} by ${picture.height} pixels`;
   });
   workspace.addEventListener("edit", ({ detail }) => detail === workspace.active && view.redraw());
   tabs.addEventListener("change", () => {

@@ -3,7 +3,7 @@
 import { replace } from "../editing/morphology.js";
 import { exportPicture, download } from "../files/export.js";
 import { zip } from "../files/zip.js";
-import { $, disable, element, icon, thumbnail } from "../ui/dom.js";
+import { $, disable, element, focusNear, icon, thumbnail } from "../ui/dom.js";
 import { explained } from "../ui/busy.js";
 import { resultName } from "./saving.js";
 import { say } from "../ui/status.js";
@@ -81,6 +81,7 @@ export class Strip {
   close(picture) {
     if (!picture || (picture.history.canUndo && !confirm(`Close ${picture.name}? Your painting and fills on it will be lost.`))) return;
     this.workspace.remove(picture);
+    say(`${picture.name} is closed.`, false, false);
   }
 
   #update() {
@@ -91,8 +92,8 @@ export class Strip {
     strip.hidden = pictures.length < 2;
     strip.querySelector("ul").replaceChildren(...pictures.map((picture) => this.#item(picture, picture === active)));
     strip.querySelector("[aria-current=true]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
-    if (focused) $("surface").focus(); // the button that was pressed is gone
-    if (document.activeElement === $("close") && !active) $("open-first").focus();
+    // the button that was pressed is gone, or has nothing more to do
+    if (focused || (document.activeElement === $("close") && !active)) focusNear();
   }
 
   #item(picture, current) {

@@ -12,10 +12,16 @@ export function element(name, properties = {}, ...children) {
   return made;
 }
 
-/** Hides an element or shows it; the focus goes from inside it to the picture, not to the top of the page. */
+/** Hides an element or shows it; the focus in it does not go to the top of the page. */
 export function hide(element, hidden = true) {
-  if (hidden && element.contains(document.activeElement)) $("surface").focus();
+  const focused = hidden && element.contains(document.activeElement);
   element.hidden = hidden;
+  if (focused) focusNear();
+}
+
+/** Moves the focus to the main thing that is shown: the picture, the button that opens or sends one, or else the tab. */
+export function focusNear() {
+  for (const near of document.querySelectorAll("[aria-selected=true], #surface, #open-first, .sheet .main")) near.focus(); // no effect on what is hidden
 }
 
 /** Shows whether a button has nothing to do; it keeps the keyboard's focus, which `disabled` would take away. */

@@ -53,6 +53,7 @@ export class EditMenu {
       // a visible step: a 400th of the picture, at least two pixels
       const radius = Math.max(2, Math.round(Math.max(picture.width, picture.height) / 400));
       if (picture.edit((mask) => CHANGES[what](mask, radius))) this.workspace.edited();
+      say(`Mask: ${what}.`, false, false);
     }
     return null;
   }

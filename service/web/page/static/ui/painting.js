@@ -99,6 +99,7 @@ export class Painting {
   /** Makes the brush a step larger or smaller. @param {1 | -1} direction */
   step(direction) {
     this.resize(this.#size + direction * Math.max(1, Math.round(this.#size * 0.15)));
+    say(`${this.#size} pixels.`, false, false);
   }
 
   /** Lifts the brush, so that nothing is in progress. */
@@ -163,6 +164,7 @@ export class Painting {
   }
 
   #press() {
+    say(`Stroke ${this.#stroke ? "ended" : "started"}.`, false, false);
     if (this.#stroke) {
       this.#end();
       return;

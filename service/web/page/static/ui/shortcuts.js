@@ -1,6 +1,7 @@
 // Keyboard shortcuts, which work everywhere except in input fields.
 
-import { $, typing } from "./dom.js";
+import { $, focusNear, typing } from "./dom.js";
+import { say } from "./status.js";
 
 /** The Latin letter of a key; on other layouts, such as Greek or Hebrew, the letter at the same position. @param {KeyboardEvent} event */
 const letterOf = ({ key, code }) => (key > "\u024f" ? code.replace("Key", "") : key).toLowerCase();
@@ -12,11 +13,15 @@ const letterOf = ({ key, code }) => (key > "\u024f" ? code.replace("Key", "") : 
  *   saving: import("../photographs/saving.js").Saving, busy: import("./busy.js").Busy}} parts
  */
 export function connectShortcuts({ view, workspace, painting, fills, menu, compare, saving, busy }) {
+  const tool = (name) => () => {
+    painting.choose(name);
+    say(`Tool: ${name}.`, false, false);
+  };
   const plain = {
-    b: () => painting.choose("brush"),
-    e: () => painting.choose("eraser"),
-    l: () => painting.choose("lasso"),
-    r: () => painting.choose("rectangle"),
+    b: tool("brush"),
+    e: tool("eraser"),
+    l: tool("lasso"),
+    r: tool("rectangle"),
     "[": () => painting.step(-1),
     "]": () => painting.step(1),
     bracketleft: () => painting.step(-1),
@@ -46,7 +51,10 @@ export function connectShortcuts({ view, workspace, painting, fills, menu, compa
   const withControl = {
     z: () => menu.undo(),
     y: () => menu.redo(),
-    o: () => $("pick-pictures").click(),
+    o: () => {
+      if (document.activeElement === document.body) focusNear(); // so that the opened picture is in hand
+      $("pick-pictures").click();
+    },
     s: () => saving.save("png"),
     c: () => saving.save("copy"),
   };
