@@ -51,6 +51,18 @@ def test_a_busy_server_is_waited_for_as_long_as_it_says(open_tab: OpenTab, serve
     tab.filled()
 
 
+def test_a_server_that_starts_is_asked_again_soon_whatever_it_guesses(open_tab: OpenTab, url: str) -> None:
+    tab = open_tab(url, expected=REFUSED).open(PICTURES / "dress.jpg").collect()
+    loading = {"status": 503, "headers": {"Retry-After": "221"}, "json": {"code": "not_ready"}}
+    tab.page.route("**/v1/inpaint", lambda route: route.fulfill(**loading))
+    tab.drag(LINE)
+    tab.page.click("#fill")
+    said = re.compile(r"^The server is starting: trying again in [123] s$")
+    expect(tab.page.locator("#busy-text")).to_have_text(said)
+    tab.page.unroute("**/v1/inpaint")
+    tab.filled()
+
+
 @pytest.mark.parametrize("at_once", ["0", "-5"])
 def test_a_server_that_says_to_come_back_at_once_is_not_asked_without_end(
     open_tab: OpenTab, url: str, at_once: str
@@ -220,6 +232,16 @@ def test_models_that_cannot_be_read_are_told_and_read_again_when_a_person_fills(
     tab.open(PICTURES / "dress.jpg")
     tab.drag(LINE)
     tab.filled()
+
+
+def test_a_server_that_is_gone_when_the_models_are_read_is_named_once(open_tab: OpenTab, url: str) -> None:
+    tab = open_tab(url, expected="ERR_")
+    tab.page.route("**/v1/models", cut)
+    tab.page.reload()
+    tab.says("The server cannot be reached.")
+    expect(tab.page.locator("#status")).to_be_empty(timeout=20_000)
+    tab.page.unroute("**/v1/models")
+    expect(tab.page.locator("#model")).to_have_value("photos/5")
 
 
 def cut(route: Route) -> None:

@@ -80,9 +80,9 @@ export async function startPage() {
   document.documentElement.dataset.ready = "true"; // for tests
 }
 
-/** Reads the models until all that the server loads are there; those that come first are offered first. */
-async function readModels(api, tabs, gallery, fills, repeated = false) {
-  const again = () => readModels(api, tabs, gallery, fills, true);
+/** Reads the models until all that the server loads are there; those that come first are offered first. @param {string} said what was said about it, and is not repeated */
+async function readModels(api, tabs, gallery, fills, said = "") {
+  const again = (text) => readModels(api, tabs, gallery, fills, text);
   fills.onWaiting = api.onModelGone = () => {};
   try {
     const loading = await api.loading(); // asked before the models, so that none is missing afterwards
@@ -91,16 +91,17 @@ async function readModels(api, tabs, gallery, fills, repeated = false) {
     if ($("tab-results").hidden && (await gallery.offered())) tabs.offerResults();
     const found = Object.values(models).some((list) => list.length);
     if (found && !loading) {
-      api.onModelGone = again;
+      api.onModelGone = () => again();
       return;
     }
-    if (!found && !repeated) say("No model is ready yet.");
+    if (!found && !said) say((said = "No model is ready yet."));
   } catch (error) {
-    say(explained(error), true);
+    const text = explained(error);
+    if (text !== said) say((said = text), true);
     if (error.status === 401 || error instanceof SyntaxError) {
-      fills.onWaiting = again; // no key was given, or another program answers: retry only when a person asks for it
+      fills.onWaiting = () => again(); // no key was given, or another program answers: retry only when a person asks for it
       return;
     }
   }
-  setTimeout(again, MODELS_AGAIN_MS);
+  setTimeout(again, MODELS_AGAIN_MS, said);
 }

@@ -15,7 +15,8 @@ export function retryDelay(error, attempt) {
   if (!(error instanceof Refusal)) return null;
   const repeatable = [429, 502, 503].includes(error.status) || (error.status === 504 && error.retryAfter !== null);
   if (!repeatable) return null;
-  const seconds = error.retryAfter ?? backoff;
+  // while a server starts, Retry-After is a guess from the time it has taken, and up to twice as long as the start
+  const seconds = (error.code !== "not_ready" && error.retryAfter) || backoff;
   return seconds <= LONGEST_WAIT_S ? seconds : null;
 }
 

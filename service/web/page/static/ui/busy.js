@@ -75,7 +75,8 @@ export class Busy {
 
   #wait(seconds, error) {
     const until = Date.now() + seconds * 1000;
-    const reason = error.status === 429 ? "Too many requests were sent" : error instanceof Refusal ? "The server is busy" : error.message.replace(/\.$/, "");
+    const refusal = error.status === 429 ? "Too many requests were sent" : `The server is ${error.code === "not_ready" ? "starting" : "busy"}`;
+    const reason = error instanceof Refusal ? refusal : error.message.replace(/\.$/, "");
     this.#show(() => `${reason}: trying again in ${Math.max(0, Math.ceil((until - Date.now()) / 1000))} s`);
     say(`${reason}: trying again in ${seconds} s`, false, false);
   }
