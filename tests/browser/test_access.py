@@ -86,6 +86,17 @@ def test_a_menu_is_whole_on_the_screen_and_the_picture_beside_the_controls_can_b
     assert outside == []
 
 
+@pytest.mark.parametrize("size", [(568, 320), (360, 225)])
+def test_a_menu_takes_the_height_of_a_low_window(open_tab: OpenTab, url: str, size: tuple[int, int]) -> None:
+    tab = open_tab(url, viewport=dict(zip(("width", "height"), size, strict=True))).open(PICTURES / "dress.jpg")
+    for menu in ("mask", "save"):
+        tab.page.click(f"#{menu}-menu summary")
+        box = tab.page.locator(f"#{menu}-menu > div").bounding_box()
+        assert box["height"] > 0.9 * min(size[1], 260), menu
+        assert min(box["x"], box["y"], size[0] - box["x"] - box["width"], size[1] - box["y"] - box["height"]) >= 0
+        tab.page.keyboard.press("Escape")
+
+
 def test_a_picture_is_opened_seen_and_filled_in_a_window_enlarged_four_times(open_tab: OpenTab, url: str) -> None:
     tab = open_tab(url, viewport={"width": 320, "height": 256})
     with tab.page.expect_file_chooser():
@@ -273,10 +284,11 @@ def test_help_needs_no_sideways_scrolling_on_a_narrow_phone(open_tab: OpenTab, u
     assert tab.page.locator("#help-dialog").evaluate("dialog => dialog.scrollWidth <= dialog.clientWidth")
 
 
+@pytest.mark.parametrize("width", [320, 360])
 def test_on_a_narrow_phone_all_tabs_are_seen_and_nothing_speaks_of_dropping_or_keys(
-    open_tab: OpenTab, serve: Serve
+    open_tab: OpenTab, serve: Serve, width: int
 ) -> None:
-    tab = open_tab(f"{serve().url}/", viewport={"width": 360, "height": 640}, has_touch=True, is_mobile=True)
+    tab = open_tab(f"{serve().url}/", viewport={"width": width, "height": 640}, has_touch=True, is_mobile=True)
     expect(tab.page.locator("#tab-results")).to_be_visible()
     assert tab.page.locator("[role=tablist]").evaluate("tabs => tabs.scrollWidth <= tabs.clientWidth")
     expect(tab.page.get_by_text("Drop photographs here")).to_be_hidden()
