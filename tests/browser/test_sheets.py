@@ -1,4 +1,4 @@
-"""The forms for translation and generation, the choice of tasks, and requests copied as curl or Python, which run."""
+"""The forms for translation and generation, the choice of tasks and models, and requests as curl or Python."""
 
 from __future__ import annotations
 
@@ -74,6 +74,16 @@ def test_work_that_is_cancelled_on_another_tab_leaves_the_focus_there(open_tab: 
         tab.page.keyboard.press("Enter")
         tab.says("Cancelled.")
         expect(tab.page.locator(focused)).to_be_focused()
+
+
+def test_the_larger_model_is_offered_in_plain_words_and_its_choice_is_remembered(tab: Tab) -> None:
+    options = tab.page.locator("#model option")
+    expect(options).to_have_text(["Fast: photos 5", "Better, 2 to 4 times as long: photos-large 1"], timeout=300_000)
+    tab.page.select_option("#model", "photos-large/1")
+    tab.go()
+    expect(tab.page.locator("#model")).to_have_value("photos-large/1")
+    tab.page.click("#help")
+    expect(tab.page.locator("#help-dialog")).to_contain_text("Sharper copies texture from the photograph")
 
 
 def test_undo_without_a_photograph_cancels_no_translation(open_tab: OpenTab, serve: Serve) -> None:

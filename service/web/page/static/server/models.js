@@ -5,12 +5,13 @@
 /** The models that can be used now, by task. @param {any} reply of GET /v1/models @returns {Record<string, Model[]>} */
 export function byTask(reply) {
   const found = { inpaint: [], translate: [], generate: [] };
-  for (const { name, version, state, takes, default: first } of reply.models) {
-    if (state === "refused" || !takes || takes.refused) continue;
+  const usable = reply.models.filter(({ state, takes }) => state !== "refused" && takes && !takes.refused);
+  const names = new Set(usable.map(({ name }) => name));
+  for (const { name, version, takes, default: first } of usable) {
     const task = takes.endpoint.replace("/v1/", "");
     found[task]?.push({
       key: `${name}/${version}`,
-      label: `${name} ${version}`,
+      label: `${merit(name, names)}${name} ${version}`,
       task,
       first,
       draws: takes.fields.some((field) => field.name === "samples" || field.name === "seed"),
@@ -19,4 +20,10 @@ export function byTask(reply) {
     });
   }
   return found;
+}
+
+/** In plain words, how a model compares with its larger or smaller one, if the server has both. */
+function merit(name, names) {
+  if (names.has(`${name}-large`)) return "Fast: ";
+  return names.has(/(.*)-large$/.exec(name)?.[1]) ? "Better, 2 to 4 times as long: " : "";
 }

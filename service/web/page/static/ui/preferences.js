@@ -1,10 +1,10 @@
-// Preferences stored between visits: brush, modes and theme; no key and no picture.
+// Preferences stored between visits: brush, modes, models and theme; no key and no picture.
 
 const PREFERENCES = "retouch-preferences";
 
-/** @returns {{size: number, tool: string, instant: boolean, texture: boolean, theme: string | null}} */
+/** @returns {{size: number, tool: string, instant: boolean, texture: boolean, models: Record<string, string>, theme: string | null}} */
 export function preferences() {
-  const standard = { size: 0, tool: "brush", instant: true, texture: true, theme: null };
+  const standard = { size: 0, tool: "brush", instant: true, texture: true, models: {}, theme: null };
   try {
     return { ...standard, ...JSON.parse(localStorage.getItem(PREFERENCES) ?? "{}") };
   } catch {

@@ -1,6 +1,7 @@
 // The tasks as tabs, and the model chosen for each. A task that no model does is not shown.
 
 import { $, element } from "./dom.js";
+import { prefer, preferences } from "./preferences.js";
 import { say } from "./status.js";
 
 const TASKS = ["inpaint", "translate", "generate", "results"];
@@ -11,7 +12,7 @@ export class Tabs extends EventTarget {
   /** @type {Record<string, import("../server/models.js").Model[]>} */
   #models = { inpaint: [], translate: [], generate: [], results: [] };
   /** @type {Record<string, string>} key of the chosen model by task */
-  #chosen = {};
+  #chosen = preferences().models;
   #offered = "";
 
   constructor() {
@@ -32,6 +33,7 @@ export class Tabs extends EventTarget {
     };
     $("model").onchange = () => {
       this.#chosen[this.task] = $("model").value;
+      prefer({ models: this.#chosen });
       this.dispatchEvent(new Event("change"));
     };
   }
