@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -49,17 +49,21 @@ class EarlierResults:
             NotReady: the results cannot be read, or promised, now.
         """
         refuse_if_deleted(self.store.index.deleted(ids))
-        reply = self._load(ids)
+        found = self._load(ids)
+        reply = reply_of(found)
         if reply is None:
             own = set() if orphan.shared else {*ids} & {*result_ids(orphan, len(ids))}
             return Left(incomplete=tuple(own))
-        if self.wants_durable and self.store.spooled_among(ids):
+        if not self.store.spooled_among(ids):
+            self.store.index.saved([sidecar for _, sidecar in found])  # its process may have died before it did so
+        elif self.wants_durable:
             why = "the result was computed, and is not in the storage of results yet; try again later"
             raise NotReady(why, code="storage_unavailable", retry_after_s=1.0)
         _log.info("results of a request whose process died answer its repeat", results=list(ids))
         return Left(reply, tuple(ids))
 
-    def _load(self, ids: Sequence[str]) -> Reply | None:
+    def _load(self, ids: Sequence[str]) -> list[tuple[Encoded, dict[str, Any]]]:
+        """Return the results with their sidecars; an empty list if one is missing or damaged."""
         found = []
         for one in ids:
             try:
@@ -67,11 +71,11 @@ class EarlierResults:
             except NotReady:
                 raise
             except ServiceError:  # damaged
-                return None
+                return []
             if image is None or sidecar is None:
-                return None
+                return []
             found.append((Encoded(image[0], one), sidecar))
-        return reply_of(found)
+        return found
 
 
 def refuse_if_deleted(deleted: Collection[str] | bool) -> None:

@@ -33,7 +33,7 @@ def sidecar_of(reply: Reply, index: int, order: Order, call: Call) -> dict[str, 
 
 
 def reply_of(stored: Sequence[tuple[Encoded, dict[str, Any]]]) -> Reply | None:
-    """Return the reply that stored these pictures, given in any order with their sidecars; None if one is damaged."""
+    """Return the reply that stored these pictures, given in any order with their sidecars; None if damaged or none."""
     try:
         ordered = sorted(stored, key=lambda one: (one[1].get("seed", 0), one[1].get("sample", 0)))
         first = ordered[0][1]
@@ -49,5 +49,5 @@ def reply_of(stored: Sequence[tuple[Encoded, dict[str, Any]]]) -> Reply | None:
             timings=Timings({stage: spent_ms / 1e3 for stage, spent_ms in first["timings_ms"].items()}),
             texture=first.get("texture"),
         )
-    except (KeyError, TypeError, AttributeError):
+    except (IndexError, KeyError, TypeError, AttributeError):
         return None

@@ -177,3 +177,15 @@ async def test_a_request_that_stores_results_takes_two_writes_to_the_ledger(
         ledger.open()
         await keys.run_once("key", "print", painter, THREE)
         assert ledger.writes == 2
+
+
+async def test_stored_results_that_the_dead_process_did_not_list_are_listed(
+    tmp_path: Path, storage: ResultFiles
+) -> None:
+    first = await die(tmp_path, storage)
+    async with server(tmp_path, storage) as (keys, painter):
+        assert not painter.store.flush(20)
+        painter.store.index.forget(first.result_ids)
+        await keys.run_once("key", "print", painter, THREE)
+        rows = [painter.store.index.find(one) for one in first.result_ids]
+        assert [row is not None and row.saved for row in rows] == [True] * 3
