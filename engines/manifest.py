@@ -35,11 +35,14 @@ CARD_FILE = "card.md"
 MAX_SAMPLES = 8
 """The most latents per row for a model with the dimension `samples`, and so the most results of a request; engines are
 built for up to this number."""
+MAX_SIDE = 8192
+"""The largest side of a tile in pixels, and of any dimension of a tensor: one such tile has 800 MB in FP32."""
 _MAX_BYTES = 2**20
 """The largest manifest in bytes; real ones have a few thousand."""
 
 Task = Literal["inpaint", "translate", "generate"]
 Precision = Literal["fp16", "fp32", "int8"]
+Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]
 Dimension = Literal["batch", "samples", "height", "width"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 ModelName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
@@ -54,7 +57,7 @@ class TensorSpec(_FrozenModel):
 
     name: Literal["image", "mask", "latent", "label", "instance", "reference", "output"]
     dtype: Literal["float32", "uint8", "int32"]
-    shape: tuple[int | Dimension, ...]
+    shape: tuple[Side | Dimension, ...]
     classes: int | None = Field(
         default=None, ge=1, le=256, description="of `label`: how many class ids there are; larger ids are refused"
     )
@@ -86,8 +89,8 @@ class FixedSize(_InpaintingRules):
     """The graph accepts one tile size only."""
 
     kind: Literal["fixed"] = "fixed"
-    height: int = Field(ge=1)
-    width: int = Field(ge=1)
+    height: Side
+    width: Side
     fit: Literal["resize", "crop"] = "resize"
     hole: tuple[int, int, int, int] | None = Field(
         default=None,
@@ -117,7 +120,9 @@ class MultipleSize(_InpaintingRules):
 
     kind: Literal["multiple"] = "multiple"
     multiple_of: int = Field(ge=1)
-    sides: tuple[int, ...] = Field(min_length=1, description="ascending side lengths in pixels, each a multiple")
+    sides: tuple[Side, ...] = Field(
+        min_length=1, max_length=64, description="ascending side lengths in pixels, each a multiple"
+    )
     fit: Literal["pad", "resize"] = "pad"
 
     @model_validator(mode="after")

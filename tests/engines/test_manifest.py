@@ -47,6 +47,29 @@ def test_bad_field_is_named(publish, field, value):
         read_manifest(edited(publish(), **{field: value}))
 
 
+def _huge(dimension: object) -> list[dict[str, object]]:
+    return [{"name": "latent", "dtype": "float32", "shape": ["batch", dimension]}]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        (
+            "size",
+            {"kind": "fixed", "height": 10**9, "width": 256},
+            r"size\.fixed\.height: .*less than or equal to 8192",
+        ),
+        ("size", {"kind": "multiple", "multiple_of": 8, "sides": [10**9]}, r"sides\.0: .*less than or equal to 8192"),
+        ("size", {"kind": "multiple", "multiple_of": 1, "sides": list(range(1, 9000))}, "sides: .*at most 64 items"),
+        ("inputs", _huge(10**9), r"inputs\.0\.shape\.1: .*less than or equal to 8192"),
+        ("inputs", _huge(0), r"inputs\.0\.shape\.1: .*greater than or equal to 1"),
+    ],
+)
+def test_a_tile_that_no_engine_could_hold_is_refused_before_one_is_opened(publish, field, value, message):
+    with pytest.raises(ManifestInvalid, match=message):
+        read_manifest(edited(publish(), **{field: value}))
+
+
 def test_channels_are_those_of_image_and_output(make_manifest):
     manifest = make_manifest()
     assert (manifest.key, manifest.image_channels, manifest.output_channels) == ("tiny/1", 3, 3)
