@@ -7,11 +7,11 @@ from typing import Any
 
 import typer
 
+from engines.files.named_paths import named_path
+
 
 def folder_flag(help_text: str, *declarations: str, **options: Any) -> Any:
-    """Return an option of type `Path` that refuses an empty name, such as that of an unset variable in a script.
-
-    `Path("")` would be the current folder. `~` is expanded, because bash leaves it as it is in `--output=~/models`.
+    """Return an option of type `Path`, which `named_path` makes of the text.
 
     Args:
         help_text: help of the flag.
@@ -22,9 +22,7 @@ def folder_flag(help_text: str, *declarations: str, **options: Any) -> Any:
 
 
 def _named(folder: str | Path) -> Path:
-    if folder == "":
-        raise typer.BadParameter("it is empty; name a folder, or leave it out for the default")
     try:
-        return Path(folder).expanduser()
-    except RuntimeError as error:
-        raise typer.BadParameter(f"{folder}: the host has no such user; write the whole path") from error
+        return named_path(folder)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error

@@ -20,10 +20,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from engines.engine_names import DeviceChoice, EngineChoice
 from engines.errors import RetouchError
+from engines.files.named_paths import named_path
 from engines.manifest import Task
 from engines.validation import unknown_name, validation_message
 from service.core.addresses import without_brackets
-from service.core.lists_and_folders import File, Folder, expanded, listed
+from service.core.lists_and_folders import File, Folder, listed
 from service.core.retired_settings import RETIRED, without_retired_settings
 
 if sys.version_info >= (3, 11):
@@ -231,7 +232,7 @@ def _read_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def _read_config(path: Path) -> dict[str, Any]:
     file, fields = f"config file {path}", Settings.model_fields
     try:
-        values: dict[str, Any] = tomllib.loads(expanded(path).read_text("utf-8-sig"))
+        values: dict[str, Any] = tomllib.loads(named_path(path).read_text("utf-8-sig"))
     except (OSError, ValueError) as error:  # also of UTF-8 and of TOML
         raise SettingsInvalid(f"{file}: {error}") from error
     except RecursionError as error:

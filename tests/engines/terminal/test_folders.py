@@ -52,4 +52,4 @@ def test_the_home_folder_may_be_written_as_in_a_shell(monkeypatch: pytest.Monkey
     assert chosen("--into=~/models") == (0, [Path("/home/studio/models"), Path("cache")], "")
     status, got, said = chosen("--into=~nobody-here/models")
     assert (status, got) == (2, [])
-    assert "the host has no such user" in " ".join(said.replace("│", "").split())
+    assert "~nobody-here is no user's home on this host" in " ".join(said.replace("│", "").split())
