@@ -19,12 +19,12 @@ from safetensors.torch import load_file as load_tensors
 
 from export.archives.bundle import bundled_checkpoint, unpacked
 from export.archives.torch_legacy import MAGIC_PICKLE, read_legacy_checkpoint
-from export.archives.torch_tensors import numpy_message
+from export.archives.torch_tensors import numpy_message, unsafe_message
 from export.archives.torch_zip import is_script, read_foreign_checkpoint, read_script
 from export.archives.zip_entries import ZipEntries, open_zip
 from export.errors import CheckpointRefused
 
-SAVE_WEIGHTS = "save the generator's state_dict() alone with torch.save and export that"
+SAVE_WEIGHTS = "save the generator's state_dict() alone, torch.save(net.state_dict(), 'weights.pth'), and export that"
 """Advice about a file whose weights cannot be read safely."""
 
 _NEWER_PICKLE = "Unsupported operand 149"
@@ -96,8 +96,8 @@ def _load_torch(path: Path) -> object:
             ) from error
         if (found := re.search(r"(?:GLOBAL|global) ([\w.]+)", str(error))) is None:
             raise CheckpointRefused(_unreadable_message(path)) from error
-        message = f"{path}: needs {found[1]} to be unpickled, which could run code; {SAVE_WEIGHTS}"
-        raise _UnsafePickle(numpy_message(path, found[1]) if found[1].startswith("numpy.") else message) from error
+        message = numpy_message if found[1].startswith("numpy.") else unsafe_message
+        raise _UnsafePickle(message(path, found[1])) from error
     except Exception as error:  # a hostile file can fail anywhere inside the reader, with any error
         raise CheckpointRefused(_unreadable_message(path)) from error
 

@@ -78,10 +78,16 @@ def refusal(path: Path, error: NotReadable) -> CheckpointRefused:
     """Return the error for a file whose pickle cannot be read: it is damaged, or has a name that is not allowed."""
     if error.name is None:
         return CheckpointRefused(f"{path}: {error}; copy it again")
-    needed = error.name.removeprefix("__builtin__.")
-    return CheckpointRefused(
-        f"{path}: needs {needed} to be unpickled, which could run code; "
-        "save the generator's state_dict() alone with torch.save and export that"
+    return CheckpointRefused(unsafe_message(path, error.name.removeprefix("__builtin__.")))
+
+
+def unsafe_message(path: Path, needed: str) -> str:
+    """Return why a file that needs a class or function to be unpickled is refused, and how to save it without that."""
+    return (
+        f"{path}: needs {needed} to be unpickled, which could run code; save the generator's state_dict() alone and "
+        f"export that. Where you trust the file and {needed} is defined: saved = torch.load({str(path)!r}, "
+        "weights_only=False), then torch.save(saved.state_dict(), 'weights.pth') if it is the net, or "
+        "torch.save(saved['NAME'], 'weights.pth') if it is a dictionary that holds the net's as NAME"
     )
 
 
