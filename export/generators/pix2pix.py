@@ -14,11 +14,12 @@ that, the picture's own statistics (exactly an instance norm with the batch norm
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -38,6 +39,7 @@ from export.lowering import TanhScaled, lower_norms
 NetName = Literal["unet_128", "unet_256", "resnet_6blocks", "resnet_9blocks"]
 NormName = Literal["batch", "instance", "none"]
 Norm = Callable[[int], nn.Module]
+Pad = Callable[[int], nn.Module]
 _DEPTHS = {"unet_128": 7, "unet_256": 8}
 _MIN_DEPTH = 5
 """The fewest levels that upstream's class can have; files with fewer lack keys."""
@@ -53,6 +55,9 @@ class Pix2PixOptions(GeneratorOptions):
     in_channels: int = Field(3, ge=1, le=3)
     out_channels: int = Field(3, ge=1, le=3)
     dropout: bool = Field(False, description="trained with dropout: moves keys of a ResNet block, else no effect")
+    padding: Literal["reflect", "replicate"] = Field(
+        "reflect", description="of a ResNet's blocks (upstream's padding_type); not visible in a file"
+    )
     batch_norm: Literal["eval", "batch-statistics"] = "eval"
 
 
@@ -114,17 +119,17 @@ class UNet(nn.Module):
 
 
 class ResNetBlock(nn.Module):
-    """x + conv, norm, ReLU, conv, norm, with reflection padding.
+    """x + conv, norm, ReLU, conv, norm, each convolution after a layer `pad` that adds one pixel on each side.
 
     Dropout has no weights; it only raises the index of the second convolution in the keys of the state dict by one.
     """
 
-    def __init__(self, channels: int, norm: Norm, *, bias: bool, dropout: bool) -> None:
+    def __init__(self, channels: int, norm: Norm, pad: Pad, *, bias: bool, dropout: bool) -> None:
         super().__init__()
-        self.conv_block = nn.Sequential(nn.ReflectionPad2d(1), nn.Conv2d(channels, channels, 3, bias=bias))
+        self.conv_block = nn.Sequential(pad(1), nn.Conv2d(channels, channels, 3, bias=bias))
         self.conv_block.extend([norm(channels), nn.ReLU(), *([nn.Dropout(0.5)] if dropout else [])])
         second = nn.Conv2d(channels, channels, 3, bias=bias)
-        self.conv_block.extend([nn.ReflectionPad2d(1), second, norm(channels)])
+        self.conv_block.extend([pad(1), second, norm(channels)])
 
     def forward(self, x: Tensor) -> Tensor:
         """Map N×C×H×W to the same shape."""
@@ -141,8 +146,9 @@ class ResNet(nn.Module):
         for width in (c, 2 * c):
             down = nn.Conv2d(width, 2 * width, 3, 2, 1, bias=bias)
             layers += [down, norm(2 * width), nn.ReLU()]
+        pad = nn.ReplicationPad2d if options.padding == "replicate" else nn.ReflectionPad2d
         blocks = range(_BLOCKS[options.net])
-        layers += [ResNetBlock(4 * c, norm, bias=bias, dropout=options.dropout) for _ in blocks]
+        layers += [ResNetBlock(4 * c, norm, pad, bias=bias, dropout=options.dropout) for _ in blocks]
         for width in (4 * c, 2 * c):
             up = nn.ConvTranspose2d(width, width // 2, 3, 2, 1, output_padding=1, bias=bias)
             layers += [up, norm(width // 2), nn.ReLU()]
@@ -193,6 +199,18 @@ class Pix2Pix(Family[Pix2PixOptions]):
             if side
             else MultipleSize(multiple_of=4, sides=(256, 512), fit="resize"),
         )
+
+    def examine(
+        self,
+        net: nn.Module,  # noqa: ARG002 (what the net computes does not show it either)
+        options: Pix2PixOptions,
+        feeds: Sequence[Mapping[str, NDArray[Any]]],  # noqa: ARG002
+    ) -> Sequence[str]:
+        """Say which padding of a ResNet's blocks was assumed."""
+        if options.net in _DEPTHS or options.padding != "reflect":
+            return ()
+        note = "padding=reflect was assumed, as by default upstream, because a file does not show it"
+        return (f"{note}; for a net that was trained with replicated edges add --option padding=replicate",)
 
     def wrap(self, net: nn.Module, options: Pix2PixOptions) -> nn.Module:
         return TanhScaled(PerSampleBatchNorm(net) if options.batch_norm == "batch-statistics" else net)

@@ -54,6 +54,28 @@ def test_graphs_agree_with_torch(net, norm, make_net, check_parity):
     check_parity(FAMILY, options, make_net(FAMILY, options))
 
 
+def test_blocks_that_replicate_their_edges_change_the_borders_alone_and_agree_in_both_graphs(make_net, check_parity):
+    reflected = Pix2PixOptions(net="resnet_6blocks", norm="none", ngf=2)
+    replicated = reflected.model_copy(update={"padding": "replicate"})
+    net, other = make_net(FAMILY, reflected), FAMILY.build(replicated)
+    other.load_state_dict(net.state_dict())
+    image = torch.rand(1, 3, 160, 160)
+    difference = (net(image) - other(image)).abs().amax((0, 1))
+    assert difference[:8].max() > 1e-3
+    assert difference[64:96, 64:96].max() < 1e-6
+    check_parity(FAMILY, replicated, other.eval().requires_grad_(requires_grad=False))
+
+
+def test_what_a_file_does_not_show_of_the_borders_is_said_with_the_flag_for_the_other():
+    def said(**options: str) -> list[str]:
+        return list(FAMILY.examine(nn.Identity(), Pix2PixOptions.model_validate(options), []))
+
+    (note,) = said(net="resnet_9blocks")
+    assert "padding=reflect was assumed" in note
+    assert "--option padding=replicate" in note
+    assert said(net="resnet_9blocks", padding="replicate") == said(net="unet_256") == []
+
+
 def test_batch_statistics_agree_at_every_batch_size(make_net, check_parity):
     options = Pix2PixOptions(net="unet_128", ngf=3, batch_norm="batch-statistics")
     check_parity(FAMILY, options, make_net(FAMILY, options))
