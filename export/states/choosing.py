@@ -45,7 +45,8 @@ def rivals_of(own: StateDict, parts: Sequence[StateDict]) -> list[StateDict]:
 
 def several_message(parts: Sequence[StateDict]) -> str:
     """Return how to choose one of several nets."""
-    return f"there are {len(parts)} generators to choose from; name one: {_flags([part.path for part in parts])}"
+    flags = _flags([part.path for part in parts])
+    return f"there are {len(parts)} generators to choose from; name one to retouch export: {flags}"
 
 
 def _flags(paths: Sequence[str]) -> str:

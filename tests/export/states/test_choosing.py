@@ -67,7 +67,9 @@ def test_either_net_of_a_cyclegan_is_exported_by_its_path(weights, state, tmp_pa
     ids=["CycleGAN", "Lightning", "averages", "list", "spaces", "other names"],
 )
 def test_several_generators_are_listed_with_their_flags(form, flags, state, tmp_path):
-    with pytest.raises(OptionInvalid, match=f"there are 2 generators to choose from; name one: {flags}$"):
+    with pytest.raises(
+        OptionInvalid, match=f"there are 2 generators to choose from; name one to retouch export: {flags}$"
+    ):
         _recognised(tmp_path / "net.pth", form(state, _times(2, state)))
 
 
