@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -20,6 +21,8 @@ from export.states.choosing import by_preference, notes_on_choice, rivals_of, se
 from export.states.finding import StateDict
 from export.states.folding import as_hooks, folded, folding_note, unfolded_message
 from export.states.joining import Joined, join_parts
+from export.states.nearest import nearest_message
+from export.states.prefixes import by_first_name, without_common_prefixes
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,10 @@ def _found(parts: Sequence[StateDict], generator: str | None, overrides: Mapping
         if joined is not None and (found := _recognised_options(family, joined)) is not None:
             options = _override_options(family, found.model_dump(), overrides)
             return RecognisedNet(family, options, joined, (Joined("", joined, tuple(ranked)).note(),), tuple(ranked))
-    if (chosen := _chosen(families, ranked, overrides)) is not None:
-        _refuse_rivals(chosen, families, ranked, overrides)
-        return chosen
+    for nets in (ranked, without_common_prefixes(ranked)):
+        if (chosen := _chosen(families, nets, overrides)) is not None:
+            _refuse_rivals(chosen, families, nets, overrides)
+            return chosen
     if generator is None or not overrides:
         _refuse_passed_limits(families, ranked)
     if generator is None:
@@ -275,8 +279,17 @@ def _invalid_options(error: ValidationError) -> str:
 
 def _unrecognised_message(parts: Sequence[StateDict]) -> str:
     keys = list(max(parts, key=lambda part: len(part.state)).state)  # a tie: the file's own, not a part cut out
+    message = f"no known generator has keys such as {', '.join(keys[:4])}"
+    if inside := [(net, name) for part in parts for net in by_first_name(part) if (name := _family_of([net]))]:
+        found = [
+            f"those under {net.path.rpartition('/')[2]}. are those of {name}: add --weights {shlex.quote(net.path)}"
+            for net, name in inside
+        ]
+        return f"{message}; {'; '.join(found)}"
+    unfolded = unfolded_message(dict.fromkeys(keys))
+    if nearest := nearest_message([*without_common_prefixes(parts), *parts]):
+        return f"{message}; {nearest}; if the net is in several files, give all of them{unfolded}"
     return (
-        f"no known generator has keys such as {', '.join(keys[:4])}; known generators are {', '.join(FAMILIES)}: "
-        "name one with --generator to see which keys differ, and give all files of a net in several"
-        f"{unfolded_message(dict.fromkeys(keys))}"
+        f"{message}; known generators are {', '.join(FAMILIES)}: name one with --generator to see which keys differ, "
+        f"and give all files of a net in several{unfolded}"
     )

@@ -10,13 +10,14 @@ import torch
 
 from export.errors import OptionInvalid
 from export.states.finding import AVERAGE, StateDict
+from export.states.prefixes import nets_under
 
 _PREFERRED = (AVERAGE.pattern, r"gen|net_?g\b|\bg\b", r"model|net|state_dict")
 _PATHS_SHOWN = 8
 
 
 def chosen_parts(parts: Sequence[StateDict], path: str | None) -> list[StateDict]:
-    """Return the parts at `path` and inside it; all if it is None.
+    """Return the parts at `path` and inside it, or the nets whose keys begin with its end; all if it is None.
 
     Raises:
         OptionInvalid: there is none; the message lists the paths that there are.
@@ -24,6 +25,8 @@ def chosen_parts(parts: Sequence[StateDict], path: str | None) -> list[StateDict
     if path is None:
         return list(parts)
     chosen = [part for part in parts if path and part.path and _holds(path, part.path)]
+    if path and not chosen:
+        chosen = nets_under(path, parts)
     if not chosen:
         paths = list(dict.fromkeys(part.path for part in parts if part.path and _has_weights(part)))
         known = (

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from export.checkpoint import read_checkpoint
+from export.checkpoint import parts_of, read_checkpoint, read_checkpoints
 from export.errors import CheckpointRefused, LayoutMismatch, OptionInvalid
 from export.generators import FAMILIES
 from export.generators.pconv.unet import PConv, PConvOptions
@@ -155,6 +155,64 @@ def test_a_named_family_whose_keys_begin_as_a_wrapper_gets_the_part_that_is_most
     torch.save(state, tmp_path / "net.pth")  # read as the file's own keys, and as those after `model.`
     found = recognise(read_checkpoint(tmp_path / "net.pth").parts, "pix2pix", {"ngf": "1"})
     assert found.state.keys() == state.keys()
+
+
+@pytest.mark.parametrize("prefix", ["model_G.", "state.", "my_net.", "wrapped.inner.net."])
+@pytest.mark.parametrize("generator", [None, "pconv"])
+def test_a_prefix_that_all_keys_share_is_removed_whatever_it_is(prefix, generator, state, tmp_path):
+    torch.save({"step": 3, "weights": {prefix + key: tensor for key, tensor in state.items()}}, tmp_path / "net.pth")
+    found = recognise(read_checkpoint(tmp_path / "net.pth").parts, generator, {})
+    assert (found.family.name, found.options) == ("pconv", TINY)
+    assert found.state.keys() == state.keys()
+    assert found.notes == (f"used the weights of weights/{prefix.rstrip('.').replace('.', '/')}",)
+
+
+@pytest.mark.parametrize("prefix", ["translator.", "my.translator."])
+def test_a_shared_prefix_is_removed_from_a_net_whose_own_keys_begin_alike(prefix, tmp_path):
+    options = Pix2PixOptions(net="unet_128", ngf=1)
+    state = {prefix + key: tensor for key, tensor in Pix2Pix().build(options).state_dict().items()}
+    torch.save({"state_dict": state}, tmp_path / "last.ckpt")
+    assert recognise(read_checkpoint(tmp_path / "last.ckpt").parts, None, {}).options == options
+
+
+def _beside(state):
+    """Return the state under a name that is none of a generator, beside another net."""
+    return {f"drawer.{key}": tensor for key, tensor in state.items()} | {"critic.weight": torch.zeros(1)}
+
+
+def test_a_net_under_an_unknown_prefix_beside_another_is_named_with_the_flag_that_takes_it(state, tmp_path):
+    torch.save({"state_dict": _beside(state)}, tmp_path / "last.ckpt")
+    files = read_checkpoints([tmp_path / "last.ckpt"])
+    with pytest.raises(LayoutMismatch, match=r"under drawer\. .* those of pconv: add --weights state_dict/drawer$"):
+        recognise(parts_of(files, None), None, {})
+    found = recognise(parts_of(files, "state_dict/drawer"), None, {})
+    assert (found.options, found.notes) == (TINY, ("used the weights of state_dict/drawer",))
+
+
+def _upsampled(options):
+    """Return the keys of a ResNet whose decoder upsamples bilinearly and pads before its convolutions."""
+    state = dict(Pix2Pix().build(options).state_dict())
+    moved = {"model.16": "model.18", "model.19": "model.23", "model.23": "model.27"}
+    layers = {key: key.rpartition(".")[0] for key in state}
+    return {key.replace(layers[key], moved.get(layers[key], layers[key])): tensor for key, tensor in state.items()}
+
+
+def test_a_decoder_without_transposed_convolutions_is_told_from_the_nearest_net_that_has_them(tmp_path):
+    torch.save(_upsampled(Pix2PixOptions(net="resnet_6blocks", norm="instance", ngf=2)), tmp_path / "net.pth")
+    with pytest.raises(LayoutMismatch) as refused:
+        recognise(read_checkpoint(tmp_path / "net.pth").parts, None, {})
+    message = str(refused.value)
+    assert "the nearest is pix2pix with net=resnet_6blocks, norm=instance" in message
+    assert "missing: model.16.weight, " in message
+    assert "unexpected: model.18.weight, " in message
+    assert "has no transposed convolutions" in message
+    assert "nn.Upsample" in message
+
+
+def test_a_net_like_no_known_one_has_no_nearest():
+    with pytest.raises(LayoutMismatch) as refused:
+        recognise([StateDict("", {f"net.{n}.weight": torch.zeros(4, 4, 3, 3) for n in range(9)})], None, {})
+    assert "nearest" not in str(refused.value)
 
 
 def test_unknown_keys_are_shown_as_the_file_has_them(tmp_path):
