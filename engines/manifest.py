@@ -35,14 +35,14 @@ CARD_FILE = "card.md"
 MAX_SAMPLES = 8
 """The most latents per row for a model with the dimension `samples`, and so the most results of a request; engines are
 built for up to this number."""
-MAX_SIDE = 8192
+_MAX_SIDE = 8192
 """The largest side of a tile in pixels, and of any dimension of a tensor: one such tile has 800 MB in FP32."""
 _MAX_BYTES = 2**20
 """The largest manifest in bytes; real ones have a few thousand."""
 
 Task = Literal["inpaint", "translate", "generate"]
 Precision = Literal["fp16", "fp32", "int8"]
-Side = Annotated[int, Field(ge=1, le=MAX_SIDE)]
+Side = Annotated[int, Field(ge=1, le=_MAX_SIDE)]
 Dimension = Literal["batch", "samples", "height", "width"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 ModelName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]

@@ -24,10 +24,6 @@ class RunsCode:
         return os.system, ("touch /tmp/never",)
 
 
-class Settings:
-    lr = 1
-
-
 def _saved(tmp_path: Path, value: object, **options: object) -> Path:
     path = tmp_path / "checkpoint.pth"
     torch.save(value, path, **options)
@@ -129,19 +125,6 @@ def test_code_in_a_pickle_is_never_run(tmp_path):
     path = _saved(tmp_path, {"model": STATE, "hook": RunsCode()})
     with pytest.raises(CheckpointRefused, match=r"needs (posix|nt)\.system .*state_dict\(\) alone"):
         read_checkpoint(path)
-
-
-@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "old"])
-@pytest.mark.parametrize("value", [Settings(), {"netG": STATE, "config": Settings()}], ids=["net", "beside"])
-def test_a_class_of_the_user_is_named_with_the_lines_that_save_the_weights_without_it(tmp_path, value, zipped):
-    path = _saved(tmp_path, value, _use_new_zipfile_serialization=zipped)
-    with pytest.raises(CheckpointRefused) as refused:
-        read_checkpoint(path)
-    message = str(refused.value)
-    assert f"{path}: needs tests.export.test_checkpoint.Settings to be unpickled, which could run code" in message
-    assert f"saved = torch.load({str(path)!r}, weights_only=False)" in message
-    assert "torch.save(saved.state_dict(), 'weights.pth')" in message
-    assert "torch.save(saved['NAME'], 'weights.pth')" in message
 
 
 def test_code_in_a_bare_pickle_is_never_run(tmp_path):
