@@ -38,6 +38,8 @@ _OPTIONAL_PARTS = ("instance", "reference")
 _Name = Annotated[
     str, Path(description="Name of the model, without a version.", json_schema_extra={"example": "photos"})
 ]
+_Version = Annotated[str, Path(description="Number of the version.", json_schema_extra={"example": "5"})]
+_NO_MODEL = openapi.problem_responses(404, 422, codes={404: ("model_not_found",), 422: ("invalid_option",)})
 _Id = Annotated[
     str,
     Path(
@@ -135,11 +137,33 @@ async def list_models(request: Request) -> ModelsReply:
     response_description="The model.",
     tags=["models"],
     response_model=NamedModelReply,
-    responses=openapi.problem_responses(404, 422, codes={404: ("model_not_found",), 422: ("invalid_option",)}),
+    responses=_NO_MODEL,
 )
 async def get_model(request: Request, name: _Name) -> NamedModelReply:
     """Get all versions of a model."""
-    models = [model for model in _models(request.state.service) if model.name == name]
+    return _named_model(request.state.service, name)
+
+
+@router.get(
+    "/v1/models/{name}/{version}",
+    summary="Get a version",
+    response_description="The version.",
+    tags=["models"],
+    response_model=NamedModelReply,
+    responses=_NO_MODEL,
+)
+async def get_version(request: Request, name: _Name, version: _Version) -> NamedModelReply:
+    """Get one version of a model. Its name, such as `photos/5`, may also come as one part of the path, `photos%2F5`."""
+    return _named_model(request.state.service, f"{name}/{version}")
+
+
+def _named_model(service: Service, name: str) -> NamedModelReply:
+    """Return the versions of a model, or the one that is named.
+
+    Raises:
+        NotFound: code `model_not_found`; there is none, or all are refused.
+    """
+    models = [model for model in _models(service) if name in (model.name, f"{model.name}/{model.version}")]
     if all(model.state == "refused" for model in models):
         reasons = "".join(f"; {model.name}/{model.version} is refused: {model.reason}" for model in models)
         raise NotFound(f"no model {name[:80]!r}{reasons}; GET /v1/models lists them", code="model_not_found")

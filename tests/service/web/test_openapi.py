@@ -41,6 +41,7 @@ def test_the_document_names_every_call_and_error_of_the_contract(serve: Serve) -
         "/v1/results/{result_id}/thumbnail",
         "/v1/models",
         "/v1/models/{name}",
+        "/v1/models/{name}/{version}",
         "/livez",
         "/readyz",
         "/metrics",
@@ -118,7 +119,7 @@ def test_every_call_has_a_name_that_people_can_read_and_a_tag_that_is_described(
         "list_models",
         "delete_result",
     }
-    assert len(set(names)) == len(names) == 14
+    assert len(set(names)) == len(names) == 15
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)?", name) for name in names), names
     described = [tag["name"] for tag in document["tags"] if tag["description"]]
     assert [call["operationId"] for call in calls if not re.fullmatch(r"[A-Z][^.]+", call["summary"])] == []
@@ -226,6 +227,7 @@ def test_every_header_of_a_reply_is_documented(collector: OtlpReceiver, serve: S
             "/v1/jobs/{job_id}": [client.get(job.headers["Location"]), client.get("/v1/jobs/0")],
             "/v1/models": [client.get("/v1/models")],
             "/v1/models/{name}": [client.get("/v1/models/photos"), client.get("/v1/models/nothing")],
+            "/v1/models/{name}/{version}": [client.get("/v1/models/photos/1"), client.get("/v1/models/photos/9")],
             "/metrics": [client.get("/metrics")],
             "/livez": [client.get("/livez")],
         }
@@ -280,4 +282,4 @@ def test_no_made_up_request_finds_a_500_or_an_undocumented_answer(serve: Serve, 
         env=uncovered,  # no code of ours runs in it
     )
     assert found.returncode == 0, found.stdout[-6000:]
-    assert "Tested: 14" in found.stdout, found.stdout[-2000:]
+    assert "Tested: 15" in found.stdout, found.stdout[-2000:]

@@ -218,6 +218,9 @@ def test_a_model_is_openais_beside_our_versions_of_it(client: httpx.Client) -> N
     versions = found.pop("models")
     assert found == {"id": "faces", "object": "model", "created": 0, "owned_by": "retouch"}
     assert versions == [one for one in client.get("/v1/models").json()["models"] if one["name"] == "faces"]
+    (version,) = client.get("/v1/models/faces%2F1").json()["models"]
+    assert client.get("/v1/models/faces/1").json() == {**found, "id": "faces/1", "models": [version]}
+    assert version in versions
     missing = client.get("/v1/models/gpt-image-1")
     assert (missing.status_code, missing.json()["code"]) == (404, "model_not_found")
 

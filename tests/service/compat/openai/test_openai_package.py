@@ -32,9 +32,14 @@ def test_it_edits_streams_and_lists(
 def test_it_retrieves_each_model_that_it_lists_and_no_other(package: openai.OpenAI) -> None:
     for model in package.models.list():
         assert package.models.retrieve(model.id).id == model.id
-    with pytest.raises(openai.NotFoundError, match="no model 'gpt-image-1'") as missing:
-        package.models.retrieve("gpt-image-1")
-    assert missing.value.code == "model_not_found"
+    for name in ("gpt-image-1", "photos/2", "photos/latest", "nothing/1"):
+        with pytest.raises(openai.NotFoundError, match=f"no model '{name}'") as missing:
+            package.models.retrieve(name)
+        assert missing.value.code == "model_not_found"
+
+
+def test_it_retrieves_a_version_by_the_name_that_its_edits_accept(package: openai.OpenAI) -> None:
+    assert package.models.retrieve("photos/1").id == "photos/1"
 
 
 def test_it_tells_that_a_path_does_not_exist(server: Running, package: openai.OpenAI) -> None:
