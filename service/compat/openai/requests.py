@@ -24,7 +24,7 @@ _QUALITY = "100"
 """OpenAI's default of `output_compression`."""
 _IMAGE = re.compile(r"image(\[[0-9]*\])?")
 """Name of a part with an image: OpenAI's clients send `image` and `image[]`, others number their images."""
-_FALSE = ("", "false", "0")
+_TRUE, _FALSE = ("true", "1"), ("", "false", "0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,4 +158,12 @@ def _quality(fields: Mapping[str, str]) -> str:
 
 
 def _is_stream(fields: Mapping[str, str]) -> bool:
-    return fields.get("stream", "").strip().lower() not in _FALSE
+    """Return whether the field `stream` requests a stream.
+
+    Raises:
+        InvalidOption: the field is neither true nor false, such as the `undefined` and `null` of careless clients.
+    """
+    text = fields.get("stream", "").strip().lower()
+    if text not in (*_TRUE, *_FALSE):
+        raise InvalidOption("stream: send true or false", field="stream")
+    return text in _TRUE

@@ -152,6 +152,7 @@ PICTURE = ("upload", b"GIF89a", "image/gif")
         ({"response_format": "file"}, {}, "response_format"),
         ({"response_format": "url"}, {}, "response_format"),
         ({"response_format": "url", "stream": "true"}, {}, "response_format"),
+        ({"stream": "undefined"}, {}, "stream"),
         ({"mask_mode": "red"}, {}, "mask_mode"),
         ({"seed": "-1", "n": "0"}, {}, None),
         ({}, {"mask": PICTURE}, "mask"),
