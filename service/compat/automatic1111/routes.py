@@ -62,7 +62,7 @@ async def set_options(request: Request) -> Response:
         fields = await intake.receive_body(read_json(intake))
     current = service.settings.inpaint_model
     advice = "can be named in a request's override_settings"
-    check_same_model(fields.value("sd_model_checkpoint", str, current), current, advice)
+    check_same_model(fields.value("sd_model_checkpoint", str, "") or current, current, advice)
     return JSONResponse(None, headers=ignored_header(set(fields)))
 
 

@@ -193,6 +193,7 @@ def test_what_clients_ask_before_they_fill(client: httpx.Client) -> None:
     assert client.get("/sdapi/v1/samplers").json() == []
     progress = client.get("/sdapi/v1/progress").json()
     assert (progress["progress"], progress["state"]["job_count"], progress["state"]["sampling_steps"]) == (0, 0, 0)
-    assert client.post("/sdapi/v1/options", json={"sd_model_checkpoint": "photos"}).status_code == 200
+    for same in ("photos", "", None):
+        assert client.post("/sdapi/v1/options", json={"sd_model_checkpoint": same}).status_code == 200
     refused = client.post("/sdapi/v1/options", json={"sd_model_checkpoint": "sd15"})
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_option")
