@@ -18,6 +18,7 @@ from service.telemetry.redaction import without_folders
 
 _NO_DURATION = {"count": 0, "ns": 0}
 _REQUESTS = "retouch_request_duration_seconds"
+_LAST_BATCH = "retouch_last_batch_timestamp_seconds"
 _FAILED = "failed "
 """Added before the names of samples of failed requests; no name of a metric has a space."""
 
@@ -101,7 +102,7 @@ def _statistics(status: ModelStatus, values: Mapping[str, float]) -> dict[str, A
     return {
         "name": status.name,
         "version": str(status.version),
-        "last_inference": 0,
+        "last_inference": int(values.get(_LAST_BATCH, 0) * 1e3),
         "inference_count": answered["count"],
         "execution_count": batches["count"],
         "inference_stats": {

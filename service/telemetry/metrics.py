@@ -39,8 +39,7 @@ class Metrics:
     """
 
     def __init__(self, device: str = "") -> None:
-        self.registry = CollectorRegistry()
-        self._device = device
+        self.registry, self._device = CollectorRegistry(), device
         self._directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR", "")
         if not self._directory:
             add_gpu_gauges(self.registry)
@@ -59,6 +58,9 @@ class Metrics:
         )
         self._batches = self._histogram(
             "retouch_batch_duration_seconds", "Seconds from the start of a batch on the device to its end", per_device
+        )
+        self._last_batch = self._gauge(
+            "retouch_last_batch_timestamp_seconds", "Time at which a model's last batch was computed", "max", ["model"]
         )
         self.rejected = Counter(
             "retouch_rejected", "Requests refused before they were computed", ["reason"], registry=self.registry
@@ -156,6 +158,7 @@ class Metrics:
         labels = model, self._device or device
         self._batch_sizes.observe(labels, size)
         self._batches.observe(labels, device_s)
+        self._last_batch.labels(model).set_to_current_time()
 
     def models_loaded(self, loaded: frozenset[tuple[str, str, str]]) -> None:
         """Record the versions that are loaded now, each as (name/version, engine, precision)."""
@@ -193,10 +196,14 @@ class Metrics:
         return LabelledHistogram(name, text, label_names, buckets, self.registry)
 
     def _gauge(
-        self, name: str, text: str, over_processes: Literal["livesum", "livemax", "livemin"] = "livesum"
+        self,
+        name: str,
+        text: str,
+        over_processes: Literal["livesum", "livemax", "livemin", "max"] = "livesum",
+        label_names: Sequence[str] = (),
     ) -> Gauge:
-        """Make a gauge that aggregates the values of the running processes."""
-        return Gauge(name, text, multiprocess_mode=over_processes, registry=self.registry)
+        """Make a gauge that aggregates the values of the running processes; with `max` also of those that ended."""
+        return Gauge(name, text, label_names, multiprocess_mode=over_processes, registry=self.registry)
 
 
 def _engines_gauge(registry: CollectorRegistry) -> Gauge:

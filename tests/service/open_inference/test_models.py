@@ -18,3 +18,13 @@ def test_statistics_add_up_the_endpoints_and_count_failures_apart() -> None:
     assert found["inference_stats"]["fail"] == {"count": 4, "ns": 1_000_000_000}, (
         "also of clients that left, as in Triton"
     )
+
+
+def test_statistics_tell_the_last_inference_in_milliseconds_and_zero_before_the_first() -> None:
+    lines = (
+        "# TYPE retouch_last_batch_timestamp_seconds gauge\n"
+        'retouch_last_batch_timestamp_seconds{model="m/1"} 1795975157.25\n'
+    )
+    models = [ModelStatus("m", version, "ready") for version in (1, 2)]
+    found = statistics(lines.encode(), models)["model_stats"]
+    assert [one["last_inference"] for one in found] == [1_795_975_157_250, 0]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 from service.telemetry.gpu_gauges import GpuGauges
@@ -38,3 +39,14 @@ def test_operations_md_lists_every_metric_of_the_server_and_no_other() -> None:
     table = OPERATIONS.read_text("utf-8").partition("## Metrics\n")[2].partition("\n## ")[0]
     rows = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
     assert sorted(re.findall(r"`(retouch_\w+)`", "".join(rows))) == sorted(served)
+
+
+def test_the_time_of_a_models_last_batch_is_kept() -> None:
+    metrics = Metrics()
+    before = time.time()
+    metrics.batch_done("photos/1", "cpu", 1, 0.1)
+    after = time.time()
+    (line,) = re.findall(r"^retouch_last_batch_timestamp_seconds.*$", metrics.exposition().decode(), re.MULTILINE)
+    name, _, value = line.partition(" ")
+    assert name == 'retouch_last_batch_timestamp_seconds{model="photos/1"}'
+    assert before <= float(value) <= after
