@@ -9,7 +9,7 @@ from service.core.call import Timings
 from service.core.pictures import Size
 
 CacheOutcome = Literal["hit", "miss", "coalesced", "bypass"]
-"""What the result cache did for a request; `bypass`: nothing, as it is not to be saved or has random numbers."""
+"""Outcome of a look-up in the result cache; `bypass`: there was none, as the reply is unsaved or is drawn anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,4 +44,4 @@ class Reply:
     texture: Literal["copied", "none"] | None = None
     """Whether the fill got texture: `none` if too little of the picture was known; None if it was not requested."""
     cache: CacheOutcome | None = None
-    """None if the cache is off."""
+    """Outcome of the look-up; None if the cache is off."""
