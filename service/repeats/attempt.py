@@ -14,7 +14,7 @@ from service.saving import index_table
 
 
 class ResultsToStore(NamedTuple):
-    """How many results a request stores if it succeeds, and whose they are."""
+    """The number of results that a request stores if it succeeds, and their owner."""
 
     pictures: int = 0
     owner: str = ""
@@ -22,7 +22,7 @@ class ResultsToStore(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """What the first request with a key, or the one that takes over the key of a dead process, needs to know."""
+    """An attempt to answer: of the first request with a key, or of one that takes over the key of a dead process."""
 
     result_ids: tuple[str, ...]
     """Ids to store its results under."""

@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Left(NamedTuple):
-    """What the dead process of a claim has left."""
+    """Results that the dead process of a claim has left."""
 
     reply: Reply | None = None
     """The reply with the results; None if not all are there."""
