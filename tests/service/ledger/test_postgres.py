@@ -175,6 +175,7 @@ def undo_migrations(ledger: Transaction) -> None:
     ledger.execute("DROP INDEX deliveries_in_turn")
     ledger.execute("ALTER TABLE jobs DROP COLUMN request_key")
     ledger.execute("ALTER TABLE jobs DROP COLUMN shared_runs, DROP COLUMN given_back")
+    ledger.execute("ALTER TABLE idempotency DROP COLUMN shared")
     ledger.execute("DELETE FROM ledger_versions WHERE version >= 3")
 
 
