@@ -140,11 +140,12 @@ async def test_a_forced_end_waits_for_no_further_calls(forced_at: float, ended_a
 
 
 def test_calls_that_come_while_a_stopping_server_is_blocked_are_answered(models_dir: Path, tmp_path: Path) -> None:
-    settings, stands, ready = settings_of(models_dir, tmp_path), threading.Event(), threading.Event()
-    codes = list[StatusCode]()
+    settings, codes = settings_of(models_dir, tmp_path), list[StatusCode]()
+    stands, ready, sent = threading.Event(), threading.Event(), threading.Event()
 
     def stand_still() -> None:
         stands.set()
+        assert sent.wait(30)
         time.sleep(0.6)
 
     @asynccontextmanager
@@ -158,7 +159,9 @@ def test_calls_that_come_while_a_stopping_server_is_blocked_are_answered(models_
             client.call("ServerLive")
             ready.set()
             assert stands.wait(30)
-            codes.extend(answer_of(future).code for future in [client.start("ServerLive", b"") for _ in range(30)])
+            futures = [client.start("ServerLive", b"") for _ in range(30)]
+            sent.set()
+            codes.extend(answer_of(future).code for future in futures)
 
     with in_a_thread(settings, standing) as (server, thread):
         wait_until(lambda: server.started)

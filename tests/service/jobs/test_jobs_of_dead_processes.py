@@ -189,16 +189,22 @@ async def test_a_claimed_job_waits_for_its_admission(tmp_path: Path, monkeypatch
         assert min(slept) >= 1
 
 
-async def test_restarts_while_a_job_waits_for_its_admission_are_no_crashes(tmp_path: Path) -> None:
+async def test_restarts_while_a_job_waits_for_its_admission_are_no_crashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def for_ever(until_drained: Coroutine[Any, Any, object], _retry_after_s: float) -> object:
+        return await until_drained  # a drain waits for no Retry-After
+
     async with open_process(tmp_path, hang) as dying:
         job = await dying.start()
+    monkeypatch.setattr("service.jobs.jobs.asyncio.wait_for", for_ever)
     for _ in range(5):
         async with open_process(tmp_path) as full:
             full.admission.max_requests = 0
             await full.jobs.take()
             await until(lambda: bool(full.admission.reservations.store.due_second(("someone", "request1"))))
             full.admission.draining.set()
-            await asyncio.wait(full.jobs.running.values(), timeout=0.5)  # a drain waits for no Retry-After
+            await until(lambda jobs=full.jobs: not jobs.running)  # type: ignore[misc]
     async with open_process(tmp_path) as successor:
         await successor.jobs.take()
         ended = await successor.until(job.id, "succeeded", "failed")

@@ -205,7 +205,7 @@ async def test_a_request_with_more_time_outlives_the_deadline_of_the_one_it_join
     running = serve(blocked.engine, cache_entries=100)
     blocked.hold = True
     async with running.async_client() as client:
-        hasty = asyncio.create_task(client.post(PATH, files=files, headers={"X-Request-Timeout-Ms": "300"}))
+        hasty = asyncio.create_task(client.post(PATH, files=files, headers={"X-Request-Timeout-Ms": "2000"}))
         await waiting(running, 1)
         patient = asyncio.create_task(client.post(PATH, files=files))
         assert (await hasty).status_code == 504

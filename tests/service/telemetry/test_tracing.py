@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -18,6 +19,7 @@ from starlette.datastructures import Headers
 
 from benchmarks.harness.otlp_receiver import OtlpReceiver
 from engines.fake import FakeEngine
+from engines.manifest import Manifest
 from service.telemetry.tracing import RequestTracer
 from tests.serving.served_process import ROOT, ServedProcess
 from tests.serving.waiting import wait_until
@@ -58,11 +60,24 @@ def test_a_request_is_one_trace_with_a_span_a_stage_that_continues_its_callers(
     assert collector.paths == {"/v1/traces"}
 
 
+def held(go_on: threading.Event) -> Callable[[Manifest], FakeEngine]:
+    """Make engines whose batches end when the event is set."""
+
+    def wait(_: float) -> None:
+        assert go_on.wait(60)
+
+    return lambda manifest: FakeEngine(manifest, batch_s=1.0, sleep=wait)
+
+
 def test_requests_of_one_batch_link_to_its_span(serve: Serve, files: Files, collector: OtlpReceiver) -> None:
-    running = serve(fake=lambda manifest: FakeEngine(manifest, batch_s=0.2), otlp_endpoint=collector.url, trace_ratio=1)
+    go_on = threading.Event()
+    running = serve(fake=held(go_on), otlp_endpoint=collector.url, trace_ratio=1)
+    before, queue = running.executed, running.service.pipeline.batcher
     with running.client() as client, ThreadPoolExecutor(4) as pool:
-        replies = pool.map(lambda _: client.post("/v1/inpaint", files=files), range(4))
-        ids = [reply.headers["traceparent"].split("-")[1] for reply in replies]
+        replies = [pool.submit(client.post, "/v1/inpaint", files=files) for _ in range(4)]
+        wait_until(lambda: running.executed - before + len(queue) == 4)
+        go_on.set()
+        ids = [reply.result().headers["traceparent"].split("-")[1] for reply in replies]
     wait_until(lambda: all("save" in collector.of_trace(one) for one in ids))
 
     def batches_by_id() -> dict[bytes, Any]:
@@ -128,13 +143,19 @@ def test_chance_decides_where_no_caller_has(drawn: float, headers: dict[str, str
 
 
 def test_a_failure_is_marked_and_a_refusal_is_traced(serve: Serve, files: Files, collector: OtlpReceiver) -> None:
-    running = serve(otlp_endpoint=collector.url, trace_ratio=1)
-    with running.client() as client:
+    go_on = threading.Event()
+    running = serve(fake=held(go_on), otlp_endpoint=collector.url, trace_ratio=1)
+    with running.client() as client, ThreadPoolExecutor(1) as pool:
         refused = client.post("/v1/inpaint", files={**files, "image": b"GIF89a nonsense"})
         assert refused.status_code == 415
-        running.service.begin_draining()
+        inside = pool.submit(client.post, "/v1/inpaint", files=files)
+        wait_until(lambda: running.service.admission.in_flight == 1)
+        running.server._loop.call_soon_threadsafe(running.service.begin_draining)
+        wait_until(running.service.admission.draining.is_set)
         failed = client.post("/v1/inpaint", files=files)
         assert failed.status_code == 503
+        go_on.set()
+        assert inside.result().status_code == 200
     roots = []
     for response in (refused, failed):
         trace_id = response.headers["traceparent"].split("-")[1]

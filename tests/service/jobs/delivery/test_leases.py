@@ -85,7 +85,7 @@ async def test_a_sender_that_ends_records_answers_that_arrive_soon(tmp_path: Pat
     clock = Clock(1e9)
     async with receiving(hangs=True) as slow, deliverer(tmp_path, clock) as one, deliverer(tmp_path, clock) as other:
         await announce(one, ended(slow.url))
-        delivering = asyncio.create_task(one.deliver_due())
+        delivering = asyncio.create_task(replace(one, end_s=30.0).deliver_due())
         await until(lambda: slow.waiting)
         ending = asyncio.create_task(cancel_and_wait(delivering))
         await asyncio.sleep(0.1)

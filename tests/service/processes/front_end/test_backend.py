@@ -194,10 +194,16 @@ async def test_two_engine_processes_share_the_work_and_one_does_all_of_it_when_t
     def slow(manifest: Manifest) -> FakeEngine:
         return FakeEngine(manifest, batch_s=0.01)
 
+    def slow_with_faults(manifest: Manifest) -> FakeEngine:
+        engine = faults.engine(manifest)
+        engine.batch_s = 0.01
+        return engine
+
+    faults, release = Faults(), threading.Event()
     async with (
         pair(engines=2, max_batch_size=1) as both,
         both.engine(0, slow) as first,
-        both.engine(1, slow) as second,
+        both.engine(1, slow_with_faults) as second,
     ):
         await until(lambda: all(client.ready for client in both.front.clients))
         before = [sum(fake.samples for fake in engine.fakes) for engine in (first, second)]
@@ -208,10 +214,12 @@ async def test_two_engine_processes_share_the_work_and_one_does_all_of_it_when_t
         assert min(done) >= 12
         stack = ExitStack()
         model = stack.enter_context(both.front.models.lease("photos"))
+        faults.waiting.append(Hang(release))
         pending = [asyncio.create_task(both.front.batcher.submit(sample(n), model, later())) for n in range(20)]
         await until(lambda: both.board.engine(1).load > 2)
         for session in second.server._sessions:
             session.channel._transport.abort()
+        release.set()
         assert len(await asyncio.gather(*pending)) == 20
         stack.close()
 
