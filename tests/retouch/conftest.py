@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -35,6 +36,8 @@ class Contract:
     stall_s: float = 0.0
     """Seconds to answer nothing, once."""
     delay_s: float = 0.0
+    answers: float = math.inf
+    """Number of requests to answer; those after them wait until the server ends."""
     gather: int = 0
     """Hold requests until this many are in flight, or half a minute has passed."""
     inside: int = 0
@@ -51,7 +54,10 @@ class Contract:
         self.asked.append({"task": request.path_params["task"], **asked})
         stall_s, self.stall_s = self.stall_s, 0.0
         time.sleep(stall_s)  # noqa: ASYNC251 -- the whole server shall stall
+        number = len(self.asked)
         await asyncio.sleep(self.delay_s)
+        while number > self.answers:  # noqa: ASYNC110 -- set to infinity by another thread, at the server's end
+            await asyncio.sleep(0.01)
         await self._gathered()
         if self.busy:
             self.busy -= 1
@@ -123,6 +129,7 @@ def contract() -> Iterator[Contract]:
         contract.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
         yield contract
     finally:
+        contract.answers = math.inf
         server.should_exit = True
         thread.join(10)
 

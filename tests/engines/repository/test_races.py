@@ -19,6 +19,7 @@ from engines.manifest import MANIFEST_FILE, Manifest
 from engines.repository.repository import ModelRepository
 from tests.engines.repository.workshop import CountsCloses, leased, states
 from tests.fakes.captured_logs import capture_logs
+from tests.serving.waiting import wait_until
 
 
 def test_version_removed_while_it_loads_is_closed_again(tmp_path, publish):
@@ -204,6 +205,7 @@ def test_threads_that_lease_while_versions_come_and_go_never_meet_a_closed_engin
             shutil.rmtree(directory)
             repository.scan()
         repository.reload("tiny")
+    wait_until(lambda: failures or all(leases))
     stop.set()
     for thread in threads:
         thread.join(10)

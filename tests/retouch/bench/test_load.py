@@ -118,9 +118,15 @@ async def test_payloads_are_sent_in_turn() -> None:
 
 
 async def test_a_closed_loop_keeps_as_many_under_way_as_it_has_clients() -> None:
-    sender = FakeSender(lambda: asyncio.sleep(0.005))
+    clock = FakeTime()
+
+    async def take_5_ms() -> None:
+        await asyncio.sleep(0)
+        clock.seconds += 0.005
+
+    sender = FakeSender(take_5_ms)
     observation: list[Observation] = []
-    await loop_with(sender, observation).closed_loop(3, 0.1)
+    await loop_with(sender, observation, now=clock.now, sleep=lambda _: asyncio.sleep(0)).closed_loop(3, 0.1)
     assert sender.most_under_way == 3
     assert len(observation) > 6
     assert all(one.due_s == pytest.approx(one.sent_s, abs=0.05) for one in observation)
@@ -130,8 +136,8 @@ async def test_a_closed_loop_keeps_as_many_under_way_as_it_has_clients() -> None
 async def test_a_server_that_never_answers_is_reported_as_unanswered() -> None:
     sender = FakeSender(lambda: asyncio.sleep(3600))
     observation: list[Observation] = []
-    await loop_with(sender, observation, grace_s=0.05).open_loop([0.0, 0.01])
-    await loop_with(sender, observation, grace_s=0.05).closed_loop(2, 0.01)
+    await loop_with(sender, observation, FakeTime(), grace_s=0.05).open_loop([0.0, 0.01])
+    await loop_with(sender, observation, FakeTime(), grace_s=0.05).closed_loop(2, 0.01)
     assert [one.reply for one in observation] == [ServerReply(0, "unanswered")] * 4
 
 

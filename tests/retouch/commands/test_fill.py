@@ -116,25 +116,25 @@ def test_what_failed_is_made_later_without_the_others(contract, pictures: Path) 
 def test_an_interrupted_run_says_how_much_is_done_and_how_to_continue(
     contract, pictures: Path, flags: list[str], how: bytes
 ) -> None:
-    contract.delay_s = 0.5
+    contract.answers = 1
     folders = (pictures / "images", "-o", pictures / "out")
     command = ("translate", *folders, "--url", contract.url, "--concurrency", "1", *flags)
     with subprocess.Popen([sys.executable, "-c", INTERRUPTED, *command], stderr=subprocess.PIPE) as process:
         wait_until(lambda: len(contract.asked) == 2)
         process.send_signal(signal.SIGINT)
-        assert b"interrupted: 1 of 3 are done" + how + b"\n" in process.communicate(timeout=30)[1]
+        assert b"interrupted: 1 of 3 are done" + how + b"\n" in process.communicate(timeout=60)[1]
     assert process.returncode == 130
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_ended_prints_as_json_what_is_done(contract, pictures: Path, number: signal.Signals) -> None:
-    contract.delay_s = 0.5
+    contract.answers = 1
     folders = (pictures / "images", "-o", pictures / "out")
     command = ("translate", *folders, "--url", contract.url, "--concurrency", "1", "--json")
     with subprocess.Popen([sys.executable, "-c", INTERRUPTED, *command], stdout=subprocess.PIPE) as process:
         wait_until(lambda: len(contract.asked) == 2)
         process.send_signal(number)
-        printed = json.loads(process.communicate(timeout=30)[0])
+        printed = json.loads(process.communicate(timeout=60)[0])
     assert (printed["done"], printed["failed"], len(printed["files"])) == (1, 0, 1)
     assert process.returncode == 128 + number
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -33,16 +35,23 @@ def large_files() -> Files:
     return {"image": ("i.png", flat, "image/png"), "mask": ("m.png", image_files.png(mask), "image/png")}
 
 
-def slow(batch_s: float):
-    def engine(manifest: Manifest) -> FakeEngine:
-        return FakeEngine(manifest, batch_s=batch_s)
+class Slow:
+    """Engines whose batches take `batch_s`, and begin when `go_on` is set."""
 
-    return engine
+    def __init__(self, batch_s: float) -> None:
+        self.batch_s, self.go_on = batch_s, threading.Event()
+
+    def __call__(self, manifest: Manifest) -> FakeEngine:
+        return FakeEngine(manifest, batch_s=self.batch_s, sleep=self._sleep)
+
+    def _sleep(self, batch_s: float) -> None:
+        assert self.go_on.wait(60)
+        time.sleep(batch_s)
 
 
 @contextmanager
 def crowd(running: Any, files: Files, count: int, headers: dict[str, str]) -> Iterator[list[Future[httpx.Response]]]:
-    """Send `count` requests at once, of which all but one wait for memory."""
+    """Send `count` requests at once, of which all but one wait for memory as long as no batch begins."""
     budget = running.service.pipeline.memory
     with running.client() as client, ThreadPoolExecutor(count) as pool:
         data = {"save": "false"}
@@ -63,8 +72,9 @@ def series(client: httpx.Client) -> dict[str, float]:
 
 
 def test_a_small_picture_does_not_wait_for_the_memory_of_large_ones(serve: Serve, files: Files) -> None:
-    running = serve(slow(0.4), max_memory_mb=2 * ROOM_MB)
+    running = serve(engines := Slow(0.4), max_memory_mb=2 * ROOM_MB)
     with crowd(running, large_files(), 6, {}) as sent, running.client() as client:
+        engines.go_on.set()
         reply = client.post("/v1/inpaint", files=files)
         assert reply.status_code == 200
         assert running.service.pipeline.memory.waiting_requests >= 2, "most of the large ones still wait"
@@ -76,9 +86,10 @@ def test_a_small_picture_does_not_wait_for_the_memory_of_large_ones(serve: Serve
 
 
 def test_requests_of_large_pictures_leave_memory_to_others(serve: Serve, files: Files) -> None:
-    running = serve(slow(0.2), max_memory_mb=2 * ROOM_MB, max_queue_size=6)
+    running = serve(engines := Slow(0.2), max_memory_mb=2 * ROOM_MB, max_queue_size=6)
     with crowd(running, large_files(), 6, {}) as sent, running.client() as client:
         assert (running.service.admission.in_flight, running.service.admission.large_in_flight) == (6, 6)
+        engines.go_on.set()
         assert client.post("/v1/inpaint", files=files).status_code == 200
         assert [one.result().status_code for one in sent] == [200] * 6
     wait_until(lambda: not running.service.admission.in_flight)
@@ -86,9 +97,10 @@ def test_requests_of_large_pictures_leave_memory_to_others(serve: Serve, files: 
 
 
 def test_the_wait_for_memory_can_be_seen_while_it_lasts_and_afterwards(serve: Serve) -> None:
-    running = serve(slow(0.5), max_memory_mb=2 * ROOM_MB)
+    running = serve(engines := Slow(0.5), max_memory_mb=2 * ROOM_MB)
     with crowd(running, large_files(), 6, {}) as sent, running.client() as client:
         during = series(client)
+        engines.go_on.set()
         assert during["retouch_memory_waiting"] > 1
         assert during["retouch_decoded_bytes"] == ROOM_MB * 2**20 * 7 / 8
         assert [one.result().status_code for one in sent] == [200] * 6
@@ -107,8 +119,9 @@ def test_the_wait_for_memory_can_be_seen_while_it_lasts_and_afterwards(serve: Se
 def test_a_request_that_cannot_be_served_in_time_is_refused_early_with_a_time_to_retry(
     serve: Serve, headers: dict[str, str], settings: dict[str, float], status: int, code: str
 ) -> None:
-    running = serve(slow(0.7), max_memory_mb=2 * ROOM_MB, **settings)
+    running = serve(engines := Slow(0.7), max_memory_mb=2 * ROOM_MB, **settings)
     with crowd(running, large_files(), 8, headers) as sent, running.client() as client:
+        engines.go_on.set()
         replies = [one.result() for one in sent]
         metrics = series(client)
     refused = [reply for reply in replies if reply.status_code != 200]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +39,16 @@ async def ready(session: aiohttp.ClientSession, wanted: int = 200) -> None:
     async def answers() -> bool:
         async with session.get("/readyz") as response:
             return response.status == wanted
+
+    await until_it_answers(answers)
+
+
+async def in_flight(session: aiohttp.ClientSession, wanted: int) -> None:
+    """Wait until this number of requests is in flight."""
+
+    async def answers() -> bool:
+        async with session.get("/metrics") as response:
+            return bool(re.search(rf"^retouch_requests_in_flight {wanted}\b", await response.text(), re.MULTILINE))
 
     await until_it_answers(answers)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.service.web.server_process import Files, post, process, ready
+from tests.service.web.server_process import Files, in_flight, post, process, ready
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ async def test_a_hangup_during_the_drain_cuts_nothing_short(
         async with aiohttp.ClientSession(url) as session:
             await ready(session)
             asked = asyncio.create_task(post(session, files))
-            await asyncio.sleep(0.5)
+            await in_flight(session, 1)
             for _ in range(3):
                 server.send_signal(signal.SIGHUP)
                 await asyncio.sleep(0.2)
@@ -76,7 +76,7 @@ async def test_a_server_whose_terminal_closes_finishes_what_is_inside(
             await asyncio.to_thread(read_until, ours, b"serving")
             await ready(session)
             asked = asyncio.create_task(post(session, files))
-            await asyncio.sleep(0.5)
+            await in_flight(session, 1)
             os.close(ours)
             status, location = await asked
         assert status == 200
