@@ -39,6 +39,7 @@ class OverdueWatch:
         self._thread = threading.Thread(target=self._check_until_closed, name="ledger-overdue", daemon=True)
 
     def start(self) -> None:
+        self._checked_at = self._clock()  # or a pause before the first check would count
         self._thread.start()
 
     def close(self) -> None:

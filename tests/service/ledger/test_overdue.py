@@ -40,6 +40,16 @@ def test_a_connection_in_use_for_too_long_is_closed(clock: Clock, connection: ps
         look_until(watch, clock, clock.now + LIMIT_S + 1.0)
 
 
+def test_a_pause_before_the_first_check_does_not_count(clock: Clock, connection: psycopg.Connection[Any]) -> None:
+    watch = OverdueWatch(LIMIT_S, clock)
+    watch.start()
+    with watch.over(connection):
+        clock.now += 100.0
+        watch.check()
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+    watch.close()
+
+
 def test_time_in_which_this_process_was_paused_does_not_count(
     clock: Clock, connection: psycopg.Connection[Any]
 ) -> None:

@@ -26,7 +26,6 @@ from tests.serving.waiting import wait_until
 
 JOB = Job("1" * 32, "queued", "me", 1.0, {})
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-SLEEPING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
 
 
 @pytest.fixture(scope="module")
@@ -217,14 +216,15 @@ def test_a_restart_of_the_database_fails_no_later_transaction(
     assert server.read(partial(jobs_table.find, job_id=JOB.id)) == JOB
 
 
-def hold_all_connections(server: PostgresServer, most: int, seconds: float) -> None:
-    """Hold `most` connections of the pool for `seconds`."""
+def hold_all_connections(server: PostgresServer, most: int, held: threading.Event, let_go: threading.Event) -> None:
+    """Hold `most` connections of the pool until `let_go`; sets `held` when it has them."""
 
-    def work(one: Transaction) -> None:
+    def work(_: Transaction) -> None:
         if most > 1:
-            hold_all_connections(server, most - 1, seconds)
+            hold_all_connections(server, most - 1, held, let_go)
         else:
-            one.execute("SELECT pg_sleep(?)", (seconds,))
+            held.set()
+            assert let_go.wait(60)
 
     server.read(work)
 
@@ -233,17 +233,26 @@ def hold_all_connections(server: PostgresServer, most: int, seconds: float) -> N
 def test_a_pool_timeout_caused_by_a_pause_of_this_process_is_retried(
     own_cluster: PostgresCluster, jump_s: float, found: bool
 ) -> None:
-    jumps = [0.0]
-    server = PostgresServer(parse_address(own_cluster.new_database()), lambda: time.monotonic() + jumps[0])
+    jumps, looks, held, let_go = [0.0], list[str](), threading.Event(), threading.Event()
+
+    def clock() -> float:
+        looks.append(threading.current_thread().name)
+        return time.monotonic() + jumps[0]
+
+    server = PostgresServer(parse_address(own_cluster.new_database()), clock)
     server.open()
-    with ThreadPoolExecutor(2) as threads:
-        held = threads.submit(hold_all_connections, server, 8, 3.0)
-        wait_until(lambda: own_cluster.query(SLEEPING) == "1")
-        asked = threads.submit(server.read, partial(jobs_table.find, job_id=JOB.id))
-        time.sleep(0.5)  # meanwhile it waits for a connection
+    with ThreadPoolExecutor(1, "ask") as one, ThreadPoolExecutor(1) as other:
+        holding = other.submit(hold_all_connections, server, 8, held, let_go)
+        assert held.wait(60)
+        asked = one.submit(server.read, partial(jobs_table.find, job_id=JOB.id))
+        wait_until(lambda: looks.count("ask_0") == 2)  # from now on it waits for a connection
         jumps[0] = jump_s
+        wait_until(lambda: looks.count("ask_0") > 2)  # the pool's timeout has passed
+        if found:
+            let_go.set()
         assert isinstance(asked.exception(), NotReady) is not found
-        held.result()
+        let_go.set()
+        holding.result()
     server.close()
 
 
