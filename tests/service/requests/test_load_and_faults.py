@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -172,14 +171,13 @@ async def test_an_engine_that_dies_takes_its_own_batch_with_it_and_not_the_queue
 async def test_a_worker_that_hangs_makes_the_service_unready_until_it_is_replaced(serve: Serve, files: Files) -> None:
     release = threading.Event()
     faults = Faults()
-    opened = threading.Event()
+    opened, probed = threading.Event(), threading.Event()
 
     def open_slowly(manifest: Manifest) -> FakeEngine:
-        if opened.is_set():
-            time.sleep(0.3)  # long enough for the probe below to find the service unready
+        assert not opened.is_set() or probed.wait(30)
         return faults.engine(manifest)
 
-    running = serve(open_slowly, hang_timeout_s=0.1)
+    running = serve(open_slowly, hang_timeout_s=1.0)
     opened.set()
     faults.waiting.append(Hang(release))
     async with running.async_client() as client:
@@ -188,6 +186,7 @@ async def test_a_worker_that_hangs_makes_the_service_unready_until_it_is_replace
         probe = await client.get("/readyz")
         assert probe.status_code == 503
         assert "worker" in probe.json()["reasons"][0]
+        probed.set()
         reply = await stuck
         assert (reply.status_code, reply.json()["code"]) == (503, "worker_lost")
         await until(lambda: not running.service.unready_reasons())

@@ -46,11 +46,14 @@ def later(seconds: float = 20.0) -> float:
 class Faults:
     """The faults of the batches after the warm-up, one for each batch, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch_s: float = 0.0) -> None:
         self.waiting: list[Fault] = []
+        self.batch_s = batch_s
 
     def engine(self, manifest: Manifest) -> FakeEngine:
-        return FakeEngine(manifest, fault=lambda feed: self._next() if feed["image"].any() else None)
+        return FakeEngine(
+            manifest, batch_s=self.batch_s, fault=lambda feed: self._next() if feed["image"].any() else None
+        )
 
     def _next(self) -> Fault | None:
         return self.waiting.pop(0) if self.waiting else None
@@ -191,19 +194,11 @@ async def test_a_request_over_which_the_engine_is_lost_twice_is_answered(pair: P
 
 
 async def test_two_engine_processes_share_the_work_and_one_does_all_of_it_when_the_other_is_lost(pair: PairOf) -> None:
-    def slow(manifest: Manifest) -> FakeEngine:
-        return FakeEngine(manifest, batch_s=0.01)
-
-    def slow_with_faults(manifest: Manifest) -> FakeEngine:
-        engine = faults.engine(manifest)
-        engine.batch_s = 0.01
-        return engine
-
-    faults, release = Faults(), threading.Event()
+    slow, faults, release = Faults(0.01), Faults(0.01), threading.Event()
     async with (
         pair(engines=2, max_batch_size=1) as both,
-        both.engine(0, slow) as first,
-        both.engine(1, slow_with_faults) as second,
+        both.engine(0, slow.engine) as first,
+        both.engine(1, faults.engine) as second,
     ):
         await until(lambda: all(client.ready for client in both.front.clients))
         before = [sum(fake.samples for fake in engine.fakes) for engine in (first, second)]
@@ -212,16 +207,14 @@ async def test_two_engine_processes_share_the_work_and_one_does_all_of_it_when_t
         done = [sum(f.samples for f in e.fakes) - n for e, n in zip((first, second), before, strict=True)]
         assert sum(done) == 40
         assert min(done) >= 12
-        stack = ExitStack()
-        model = stack.enter_context(both.front.models.lease("photos"))
         faults.waiting.append(Hang(release))
-        pending = [asyncio.create_task(both.front.batcher.submit(sample(n), model, later())) for n in range(20)]
-        await until(lambda: both.board.engine(1).load > 2)
-        for session in second.server._sessions:
-            session.channel._transport.abort()
-        release.set()
-        assert len(await asyncio.gather(*pending)) == 20
-        stack.close()
+        with both.front.models.lease("photos") as model:
+            pending = [asyncio.create_task(both.front.batcher.submit(sample(n), model, later())) for n in range(20)]
+            await until(lambda: both.board.engine(1).load > 2)
+            for session in second.server._sessions:
+                session.channel._transport.abort()
+            release.set()
+            assert len(await asyncio.gather(*pending)) == 20
 
 
 async def test_a_replaced_model_serves_its_remaining_leases_and_is_then_closed(
