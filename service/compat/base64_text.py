@@ -74,7 +74,7 @@ def _check(text: memoryview, name: str) -> None:
         InvalidRequest: the text has another character, such as the `-` and `_` of base64url, or a space in place of
             each `+`, as after decoding as a form; or base64 follows its padding, and would be left out.
     """
-    padded, before_block = False, b""
+    padded, end = False, b""
     for block in blocks_of(text):
         if strange := block.translate(None, _CHARACTERS):
             raise strange_character(name, strange)
@@ -83,10 +83,19 @@ def _check(text: memoryview, name: str) -> None:
             why = "text follows its padding =; encode the file as a whole, not in pieces"
             raise InvalidRequest(f"`{name}` is not base64: {why}", field=name)
         padded = padded or bool(padding)
-        kinds = _with_single_spaces(before_block + block.translate(_KINDS))
-        if b"A A" in kinds:
-            raise strange_character(name, b" ")
-        before_block = kinds[-2:]
+        end = _end_without_inner_spaces(end, block, name)
+
+
+def _end_without_inner_spaces(before: bytes, block: bytes, name: str) -> bytes:
+    """Check that no space is between characters of one line; returns the block's end, to pass with the next block.
+
+    Raises:
+        InvalidRequest: one is.
+    """
+    kinds = _with_single_spaces(block.translate(_KINDS))
+    if b"A A" in kinds or b"A A" in _with_single_spaces(before + kinds[:2]):
+        raise strange_character(name, b" ")
+    return _with_single_spaces(before + kinds[-2:])[-2:]
 
 
 def _with_single_spaces(text: bytes) -> bytes:
