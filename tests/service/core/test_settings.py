@@ -217,29 +217,6 @@ def test_a_file_that_is_nested_too_deeply_to_be_read_stops_the_start(tmp_path: P
         load_settings({}, {}, config)
 
 
-def test_the_home_folder_may_be_written_as_in_a_shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", "/home/studio")
-    (config := tmp_path / "retouch.toml").write_text('results_dir = "~/results"', "utf-8")
-    settings = load_settings(environ={"RETOUCH_MODELS_DIR": "~"}, config=config)
-    assert (settings.results_dir, settings.models_dir) == (Path("/home/studio/results"), Path("/home/studio"))
-    for name in ("models_dir", "keys_file"):
-        with pytest.raises(SettingsInvalid, match=f"{name}: ~nobody-here is no user's home on this host"):
-            load_settings(environ={f"RETOUCH_{name.upper()}": "~nobody-here/some"})
-
-
-def test_files_may_be_in_the_home_folder_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "retouch.toml").write_text('keys_file = "~/keys"', "utf-8")
-    environ = {"RETOUCH_CONFIG": "~/retouch.toml", "RETOUCH_WEBHOOK_SECRET_FILE": "~/secrets"}
-    for settings in (load_settings(environ=environ), load_settings(environ=environ, config=Path("~/retouch.toml"))):
-        assert (settings.keys_file, settings.webhook_secret_file) == (f"{tmp_path}/keys", f"{tmp_path}/secrets")
-    assert load_settings(environ={}).keys_file == ""
-    with pytest.raises(
-        SettingsInvalid, match=r"config file ~nobody-here/retouch\.toml: ~nobody-here is no user's home"
-    ):
-        load_settings(environ={}, config=Path("~nobody-here/retouch.toml"))
-
-
 @pytest.mark.parametrize("name", ["max_memory_mb", "max_body_mb", "results_max_gb"])
 def test_sizes_that_are_infinite_as_bytes_stop_the_start(name: str) -> None:
     with pytest.raises(SettingsInvalid, match=f"{name}: Input should be less than or equal to"):
