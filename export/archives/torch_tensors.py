@@ -84,10 +84,9 @@ def refusal(path: Path, error: NotReadable) -> CheckpointRefused:
 def unsafe_message(path: Path, needed: str) -> str:
     """Return why a file that needs a class or function to be unpickled is refused, and how to save it without that."""
     return (
-        f"{path}: needs {needed} to be unpickled, which could run code; save the generator's state_dict() alone and "
-        f"export that. Where you trust the file and {needed} is defined: saved = torch.load({str(path)!r}, "
-        "weights_only=False), then torch.save(saved.state_dict(), 'weights.pth') if it is the net, or "
-        "torch.save(saved['NAME'], 'weights.pth') if it is a dictionary that holds the net's as NAME"
+        f"{path}: needs {needed} to be unpickled, which could run code; in the project that made the file, save "
+        "the generator's state_dict() alone and export that: torch.save(net.state_dict(), 'weights.pth') of a whole "
+        "net, or torch.save(saved['NAME'], 'weights.pth') of a dictionary that holds the state_dict() as NAME"
     )
 
 

@@ -195,12 +195,13 @@ class Pix2PixHD(Family[Pix2PixHDOptions]):
         source = label_map(options.label_nc) if options.label_nc else picture
         instance = (instance_map(),) if options.takes_instances else ()
         reference = (image_tensor("reference", options.out_channels),) if options.has_encoder else ()
-        latent = TensorSpec(name="latent", dtype="float32", shape=("batch", options.label_nc))
-        drawn = (latent,) if options.clusters else ()
+        latent: tuple[TensorSpec, ...] = ()
+        if options.clusters:
+            latent = (TensorSpec(name="latent", dtype="float32", shape=("batch", options.label_nc)),)
         side = options.multiple_of * math.ceil((options.side or 512) / options.multiple_of)
         return Interface(
             task="translate",
-            inputs=(source, *instance, *reference, *drawn),
+            inputs=(source, *instance, *reference, *latent),
             output=image_tensor("output", options.out_channels),
             size=MultipleSize(
                 multiple_of=options.multiple_of, sides=(side,) if options.side else (side, 2 * side), fit="resize"
