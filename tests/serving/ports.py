@@ -6,8 +6,8 @@ import secrets
 import socket
 from contextlib import suppress
 
-_FIRST, _COUNT = 20_000, 12_000
-"""Ports below those that systems give to connections and to servers that ask for port 0."""
+_FIRST, _COUNT = 20_000, 6_000
+"""Ports below those that systems give to connections and to servers that ask for port 0; as many claims follow."""
 
 
 def free_port() -> int:
@@ -19,6 +19,7 @@ def free_port() -> int:
         port = _FIRST + secrets.randbelow(_COUNT)
         with suppress(OSError), socket.socket() as probe, socket.socket(type=socket.SOCK_DGRAM) as claim:
             probe.bind(("127.0.0.1", port))
-            claim.bind(("127.0.0.1", port))  # this port of UDP is the claim of the port of TCP
+            # a port of UDP is the claim of a port of TCP; not the same one, which HTTP/3 takes for a server
+            claim.bind(("127.0.0.1", port + _COUNT))
             claim.detach()  # it stays open until this process ends
             return port

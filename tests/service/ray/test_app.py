@@ -40,10 +40,13 @@ pytestmark = [
 Files = dict[str, tuple[str, bytes, str]]
 _JOB = {"Prefer": "respond-async"}
 _OF_ONE_SERVER = (
+    "test_a_loaded_model_serves_while_others_still_load",
     "test_metrics_can_have_a_port_of_their_own",
+    "test_the_port_of_metrics_has_no_other_path_that_a_probe_could_take_for_ready",
     "test_the_port_of_metrics_takes_every_version_that_a_scraper_asks_for",
 )
-"""Tests that choose a port, which is refused here: a node may have several replicas."""
+"""Tests that choose how models load, which a replica's process does, or a port, which is refused here: a node may have
+several replicas."""
 _contract = {
     name: test
     for module in (test_routes, test_results_and_jobs, test_models_and_probes)
