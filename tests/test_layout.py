@@ -148,3 +148,16 @@ def test_slow_tests_are_marked_where_make_looks_for_them() -> None:
 
 def test_the_files_that_run_first_exist() -> None:
     assert [name for name in LONGEST if not (ROOT / "tests" / name).is_file()] == []
+
+
+def test_classes_are_decoded_by_decoders_that_are_made_with_them() -> None:
+    """`msgspec.json.decode(…, type=Class)` crashes the process if two threads are the first to decode the class."""
+    found = [
+        f"{path}:{node.lineno}"
+        for path in _files(*PACKAGES)
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"msgspec.json.decode", "msgspec.msgpack.decode"}
+        for keyword in node.keywords
+        if keyword.arg == "type" and isinstance(keyword.value, ast.Name) and keyword.value.id not in {"kind", "str"}
+    ]
+    assert found == []

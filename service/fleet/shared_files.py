@@ -33,6 +33,10 @@ class _StoredOrder(msgspec.Struct, frozen=True):
     files: dict[str, bytes]
 
 
+_decode_order = msgspec.msgpack.Decoder(_StoredOrder).decode
+"""Made with the class: two threads that are the first to decode a class crash the process (msgspec 0.22)."""
+
+
 @dataclass(frozen=True, slots=True)
 class SharedOrders:
     """Orders in the bucket, by the id of their job. See `OrderFiles`."""
@@ -56,7 +60,7 @@ class SharedOrders:
         except OSError as error:
             raise _unavailable_error("a job's request cannot be read", error) from error
         try:
-            stored = msgspec.msgpack.decode(data or b"", type=_StoredOrder)
+            stored = _decode_order(data or b"")
             return Order(stored.task, stored.files, OPTIONS[stored.task].model_validate(stored.options))
         except (ValueError, msgspec.MsgspecError) as error:
             raise ServiceError(lost, code="order_lost") from error

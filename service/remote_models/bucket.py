@@ -46,6 +46,10 @@ class _Files(msgspec.Struct, frozen=True):
     files: dict[str, FileFacts]
 
 
+_decode_files = msgspec.json.Decoder(_Files).decode
+"""Made with the class: two threads that are the first to decode a class crash the process (msgspec 0.22)."""
+
+
 @dataclass(frozen=True, slots=True)
 class RemoteVersion:
     """A version as its `files.json` describes it.
@@ -188,7 +192,7 @@ class ModelBucket:
 def read_files(key: VersionKey, content: bytes) -> RemoteVersion | None:
     """Parse a `files.json`; None if it is damaged or has an invalid file name or size."""
     try:
-        files = msgspec.json.decode(content, type=_Files).files
+        files = _decode_files(content).files
     except (msgspec.MsgspecError, RecursionError):
         return None
     if FILES_FILE in files or not all(_FILE_NAME.fullmatch(name) and one.size >= 0 for name, one in files.items()):

@@ -77,6 +77,10 @@ class _RecordLine(msgspec.Struct):
     sidecar: msgspec.Raw
 
 
+_decode_line = msgspec.json.Decoder(_RecordLine).decode
+"""Made with the class: two threads that are the first to decode a class crash the process (msgspec 0.22)."""
+
+
 class Record(NamedTuple):
     """A result in a segment: offsets of the record and of its body, and its JSON line."""
 
@@ -205,7 +209,7 @@ def _parse_record(descriptor: int, at: int) -> tuple[Record, bool] | None:
         head += more
     line = head[: head.index(b"\n")]
     try:
-        record = Record(at, at + len(line) + 1, msgspec.json.decode(line[1:], type=_RecordLine))
+        record = Record(at, at + len(line) + 1, _decode_line(line[1:]))
         record.sidecar  # noqa: B018 -- raises if it is damaged
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,6 +25,28 @@ from tests.serving.ports import free_port
 
 JOB = "ab" * 16
 HELD = Claim("ab12" * 8, "print", "host-1", 0.0)
+
+
+FIRST_TOGETHER = """
+import importlib, sys, threading
+import msgspec
+from service.fleet import shared_files
+
+class Objects:
+    def load(self, name):
+        start.wait()
+        return msgspec.msgpack.encode({"task": "translate", "options": {}, "files": {}})
+
+sys.setswitchinterval(1e-6)
+for _ in range(100):
+    start = threading.Barrier(4)
+    orders = importlib.reload(shared_files).SharedOrders(Objects())
+    threads = [threading.Thread(target=orders.find, args=("ab" * 16,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
 
 
 @pytest.fixture
@@ -86,3 +110,8 @@ def test_while_the_bucket_is_unavailable_nothing_is_stored_and_the_error_says_so
     with capture_logs() as logs:
         orders.drop(JOB)
     assert "could not be deleted from the bucket" in logs[0]["event"]
+
+
+def test_the_first_orders_of_a_process_may_be_read_by_several_threads_at_once() -> None:
+    ended = subprocess.run([sys.executable, "-c", FIRST_TOGETHER], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
