@@ -219,7 +219,7 @@ def test_pix2pixhd_learns_a_facade_by_heart_and_serves_it(
         **QUIET,
         generator={"label_nc": 13, "ngf": 16, "downsamplings": 2, "blocks": 2},
         data=data | {"load_side": 64, "crop": 64, "flip": False},
-        phase=[{"steps": 300, "batch": 1, "learning_rate": 3e-3, "warm_up": 10, "l1": 100.0}],
+        phase=[{"steps": 450, "batch": 1, "learning_rate": 2e-3, "warm_up": 10, "l1": 300.0}],
     )
     model = trained(given, folder, "facadebyheart", write_config, side="64")
     assert json.loads((model / "manifest.json").read_text())["generator"] == "pix2pixhd"
