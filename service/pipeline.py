@@ -30,7 +30,7 @@ from service.core.reply import Reply
 from service.core.settings import Settings
 from service.imaging.model_inputs import why_not_servable
 from service.imaging.pool.codec_work import CodecWork
-from service.imaging.several_results import Draw, add_latents, draw_latent
+from service.imaging.several_results import Draw, draw_latent, is_diverse, rows_of_results
 from service.imaging.tasks import PREPARE, DecodingCost, PreparedRequest, estimate_cost, read_headers
 from service.imaging.texture.patch_match import Kernel
 from service.lifecycle.compiled import HOW_TO_INSTALL
@@ -76,7 +76,7 @@ class Pipeline:
 
         Raises:
             NotFound, InvalidOption: the model does not exist, is not named, is of another task, cannot be served, or
-                is deterministic and more than one picture is requested; texture is requested and not installed.
+                makes one result only and more are requested; texture is requested and not installed.
             Overloaded: the spool is full, or the wait for memory for decoded pictures would exceed the deadline.
             UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: a file cannot be used; raised before
                 engine work.
@@ -203,7 +203,7 @@ class Pipeline:
     async def _compute(self, request: RequestToCompute, prepared: PreparedRequest, seed: int) -> list[ComputedSample]:
         """Compute the tiles."""
         drawn = [request.order.seed_and_sample(seed, index) for index in range(request.order.options.pictures)]
-        rows = add_latents(prepared.rows, request.model.manifest, drawn, self.draw)
+        rows = rows_of_results(prepared.rows, request.model.manifest, drawn, self.draw)
         return await self._compute_rows(rows, request.model, request.call, request.trace)
 
     async def _compute_rows(
@@ -291,6 +291,6 @@ def _check_model_suits_order(manifest: Manifest, order: Order, reference: str) -
         raise InvalidOption(wrong, code="wrong_task", field="model")
     if reason := why_not_servable(manifest):
         raise InvalidOption(reason, code="not_a_picture", field="model")
-    if order.options.pictures > 1 and not manifest.has_latent:
-        same = f"{manifest.key} draws nothing: all samples would be the same; ask for one"
+    if order.options.pictures > 1 and not is_diverse(manifest):
+        same = f"{manifest.key} draws no random numbers: all samples would be the same; ask for one"
         raise InvalidOption(same, code="not_diverse", field="count" if order.task == "generate" else "samples")

@@ -51,7 +51,8 @@ _SAMPLES = Field(
     1,
     ge=1,
     le=MAX_SAMPLES,
-    description="Number of different results. More than 1 only for models that draw random numbers.",
+    description="Number of different results. Models that draw random numbers draw new ones for each; others fill the "
+    "picture as it is, mirrored and turned, and translate it once only.",
 )
 
 

@@ -6,21 +6,20 @@ from collections.abc import Iterator
 
 from engines.manifest import Manifest, TensorSpec
 from service.core.schemas import OPTIONS, Taken, Takes
-
-_LATENT_FIELDS = frozenset({"seed", "samples"})
+from service.imaging.several_results import is_diverse
 
 
 def request_format(manifest: Manifest, *, texture: bool = True) -> Takes:
     """The endpoint, file parts and fields of a request for the model; `texture`: whether the server can copy it."""
     fields = OPTIONS[manifest.task].model_fields
-    refused = (frozenset() if manifest.has_latent else _LATENT_FIELDS) | (frozenset() if texture else {"texture"})
+    offered = {"seed": manifest.has_latent, "samples": is_diverse(manifest), "texture": texture}
     return Takes(
         endpoint=f"/v1/{manifest.task}",
         parts=list(_file_parts(manifest)),
         fields=[
             Taken(name=name, required=False, description=field.description or "")
             for name, field in fields.items()
-            if name not in refused
+            if offered.get(name, True)
         ],
         refused=why_not_servable(manifest),
     )

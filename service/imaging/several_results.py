@@ -1,4 +1,4 @@
-"""Latents from seeds: random inputs for each result of a request that do not depend on its batch. Pure."""
+"""Rows for each result of a request: latents from seeds, which do not depend on the batch, or turned pictures. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from engines.manifest import Manifest
 from service.core.batch_rows import Sample
+from service.imaging.orientations import ORIENTATIONS, can_turn, turn_back, turn_row
 
 Tile = NDArray[np.uint8]
 Draw = Callable[[int, int, int], NDArray[np.float32]]
@@ -25,18 +26,29 @@ def draw_latent(seed: int, index: int, length: int) -> NDArray[np.float32]:
     return np.random.Generator(np.random.Philox(key)).standard_normal(length, np.float32)
 
 
-def add_latents(
+def is_diverse(manifest: Manifest) -> bool:
+    """Return whether several results of one request differ: the model draws random numbers or can turn its input."""
+    return manifest.has_latent or can_turn(manifest)
+
+
+def rows_of_results(
     rows: Sequence[Sample], manifest: Manifest, drawn: Sequence[tuple[int, int]], draw_one: Draw = draw_latent
 ) -> list[Sample]:
     """Repeat each row for several results, or give it all latents at once where the model takes several together.
 
-    All crops of one result get the same latent, so that their fills match.
+    All crops of one result get the same latent, so that their fills match. Without latents, results differ by the
+    orientation in which the model sees the picture.
 
-    `drawn`: the seed and index of each result.
+    Args:
+        rows: the rows of one result.
+        manifest: the model's, for which `is_diverse` holds if there are several results.
+        drawn: the seed and index of each result; not used without latents.
+        draw_one: draws a latent.
     """
     spec = manifest.input("latent")
     if spec is None:
-        return list(rows)
+        orientations = ORIENTATIONS[: len(drawn)]
+        return [turn_row(row, orientation) for orientation in orientations for row in rows]
     latents = [draw_one(seed, index, int(spec.shape[-1])) for seed, index in drawn]
     if manifest.samples_together:
         return [replace(row, arrays={**row.arrays, "latent": np.stack(latents)}, samples=len(latents)) for row in rows]
@@ -44,8 +56,12 @@ def add_latents(
 
 
 def tiles_by_result(tiles: Sequence[Tile], manifest: Manifest, count: int) -> list[list[Tile]]:
-    """The tiles of each result, from the tiles of the rows that `add_latents` made."""
+    """Return the tiles of each result, from the tiles of the rows that `rows_of_results` made."""
     if manifest.samples_together:
         return [[tile[index] for tile in tiles] for index in range(count)]
     each = len(tiles) // count
-    return [list(tiles[index * each : (index + 1) * each]) for index in range(count)]
+    results = [list(tiles[index * each : (index + 1) * each]) for index in range(count)]
+    if manifest.has_latent:
+        return results
+    turned = zip(results, ORIENTATIONS, strict=False)
+    return [[turn_back(tile, orientation) for tile in own] for own, orientation in turned]

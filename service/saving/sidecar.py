@@ -13,8 +13,11 @@ from service.core.reply import Encoded, Reply
 
 def sidecar_of(reply: Reply, index: int, order: Order, call: Call) -> dict[str, Any]:
     """Return the sidecar of one picture of a reply, as JSON values, to which the store adds more (`StoredResult`)."""
-    seed = reply.seed
-    drawn = {} if seed is None else dict(zip(("seed", "sample"), order.seed_and_sample(seed, index), strict=True))
+    drawn: dict[str, int] = {}
+    if (seed := reply.seed) is not None:
+        drawn = dict(zip(("seed", "sample"), order.seed_and_sample(seed, index), strict=True))
+    elif len(reply.pictures) > 1:
+        drawn = {"sample": index}
     owned = {"owner": owner} if (owner := call.flow.owner) else {}
     return {
         **owned,

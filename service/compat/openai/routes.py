@@ -54,10 +54,7 @@ _ALPHA = f"what is transparent in it (alpha 0) is filled; {_WHITE}"
 _OWN_ALPHA = "the image is its own mask: make transparent (alpha 0) what is to be filled, and nothing else"
 _NO_MASK = "there is no `mask`, and the image has no alpha channel to use as one; send a mask"
 _NUMBERS = {
-    "n": {
-        "type": "integer",
-        "description": "Number of pictures; more than 1 only for models that draw random numbers.",
-    },
+    "n": {"type": "integer", "description": "Number of different pictures."},
     "seed": {"type": "integer", "description": "Seed of the random numbers. By default the server chooses one."},
 }
 

@@ -1,4 +1,4 @@
-"""A sample's random numbers depend on its seed alone, whatever else is drawn; samples differ."""
+"""A sample's random numbers depend on its seed alone; without any, samples see the picture turned."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from engines.manifest import Manifest
+from engines.manifest import Manifest, TensorSpec
 from service.core.batch_rows import Sample
 from service.core.pictures import Size
-from service.imaging.several_results import add_latents, draw_latent, tiles_by_result
+from service.imaging.several_results import draw_latent, is_diverse, rows_of_results, tiles_by_result
 from tests.serving.tensor_specs import image, latent, mask, output
 
 MakeManifest = Callable[..., Manifest]
@@ -42,12 +42,35 @@ def test_the_numbers_of_a_seed_are_those_of_every_release() -> None:
 
 
 def test_a_model_without_latents_gets_its_rows_unchanged(fake_manifest: MakeManifest) -> None:
-    assert add_latents(ROWS, fake_manifest("m", "inpaint"), [(1, 0)]) == ROWS
+    assert rows_of_results(ROWS, fake_manifest("m", "inpaint"), [(1, 0)]) == ROWS
+
+
+def test_without_latents_each_result_sees_the_rows_turned_and_gets_upright_tiles(fake_manifest: MakeManifest) -> None:
+    manifest = fake_manifest("m", "inpaint")
+    pictures = [np.random.default_rng(seed).integers(0, 256, (64, 64, 3), np.uint8) for seed in (1, 2)]
+    rows = rows_of_results([Sample(Size(64, 64), {"image": one}) for one in pictures], manifest, [(0, 0)] * 3)
+    assert len({row.arrays["image"].tobytes() for row in rows}) == 6
+    for tiles in tiles_by_result([row.arrays["image"] for row in rows], manifest, 3):
+        np.testing.assert_array_equal(tiles, pictures)
+
+
+@pytest.mark.parametrize(
+    ("task", "inputs", "diverse"),
+    [
+        ("inpaint", [image(), mask()], True),
+        ("translate", [image()], False),
+        ("translate", [image(), latent()], True),
+    ],
+)
+def test_results_differ_by_random_numbers_or_in_inpainting_by_orientation(
+    fake_manifest: MakeManifest, task: str, inputs: list[TensorSpec], diverse: bool
+) -> None:
+    assert is_diverse(fake_manifest("m", task, inputs=inputs)) == diverse
 
 
 def test_every_sample_has_its_latent_and_all_its_crops_share_it(fake_manifest: MakeManifest) -> None:
     manifest = manifest_of(fake_manifest, together=False)
-    rows = add_latents(ROWS, manifest, [(5, 0), (5, 1), (5, 2)])
+    rows = rows_of_results(ROWS, manifest, [(5, 0), (5, 1), (5, 2)])
     assert [int(row.arrays["image"][0, 0, 0]) for row in rows] == [1, 2, 1, 2, 1, 2]
     for position, row in enumerate(rows):
         np.testing.assert_array_equal(row.arrays["latent"], draw_latent(5, position // 2, 6))
@@ -58,7 +81,7 @@ def test_every_sample_has_its_latent_and_all_its_crops_share_it(fake_manifest: M
 
 def test_a_model_with_samples_together_gets_all_latents_in_one_row(fake_manifest: MakeManifest) -> None:
     manifest = manifest_of(fake_manifest, together=True)
-    rows = add_latents(ROWS, manifest, [(5, 0), (5, 1), (5, 2)])
+    rows = rows_of_results(ROWS, manifest, [(5, 0), (5, 1), (5, 2)])
     assert [row.samples for row in rows] == [3, 3]
     np.testing.assert_array_equal(rows[1].arrays["latent"], np.stack([draw_latent(5, index, 6) for index in range(3)]))
     tiles = [np.arange(first, first + 3, dtype=np.uint8).reshape(3, 1, 1, 1) for first in (0, 10)]

@@ -1,0 +1,69 @@
+"""Different fills from a model that draws no random numbers: it sees the picture mirrored and turned. Pure.
+
+A convolutional net trained on photographs fills a mirrored or turned picture in another way (docs/adr/0060).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engines.manifest import Manifest
+from service.core.batch_rows import Sample
+from service.core.pictures import Size
+
+
+class Orientation(NamedTuple):
+    """One of the eight ways to lay a picture on a square grid."""
+
+    quarter_turns: int
+    """Number of quarter turns, counterclockwise."""
+    mirrored: bool
+    """Whether the turned picture is mirrored, left to right."""
+
+
+UPRIGHT = Orientation(0, mirrored=False)
+ORIENTATIONS = (
+    UPRIGHT,
+    Orientation(0, mirrored=True),
+    Orientation(2, mirrored=True),
+    Orientation(2, mirrored=False),
+    Orientation(1, mirrored=False),
+    Orientation(3, mirrored=False),
+    Orientation(1, mirrored=True),
+    Orientation(3, mirrored=True),
+)
+"""The orientation of each result of a request, by its index: the first one is the fill of a request for one."""
+
+
+def can_turn(manifest: Manifest) -> bool:
+    """Return whether a model fills turned pictures: it inpaints any part of a tile, and tiles of both orientations."""
+    if manifest.task != "inpaint" or getattr(manifest.size, "hole", None) is not None:
+        return False
+    sizes = set(manifest.size.tile_sizes())
+    return all((width, height) in sizes for height, width in sizes)
+
+
+def turn_row(row: Sample, orientation: Orientation) -> Sample:
+    """Return a row of H×W arrays, with or without channels, in an orientation; the first is returned as it is."""
+    if orientation == UPRIGHT:
+        return row
+    arrays = {name: _turned(array, orientation) for name, array in row.arrays.items()}
+    height, width = row.tile[::-1] if orientation.quarter_turns % 2 else row.tile
+    return replace(row, tile=Size(height, width), arrays=arrays, into=None, locked=False)
+
+
+def turn_back(tile: NDArray[np.uint8], orientation: Orientation) -> NDArray[np.uint8]:
+    """Return the H×W×C tile computed from a turned row as it lies in the picture; the first is returned as it is."""
+    if orientation == UPRIGHT:
+        return tile
+    unmirrored = tile[:, ::-1] if orientation.mirrored else tile
+    return np.ascontiguousarray(np.rot90(unmirrored, -orientation.quarter_turns))
+
+
+def _turned(array: NDArray[Any], orientation: Orientation) -> NDArray[Any]:
+    turned = np.rot90(array, orientation.quarter_turns)
+    return np.ascontiguousarray(turned[:, ::-1] if orientation.mirrored else turned)
