@@ -202,7 +202,7 @@ def test_a_model_that_is_gone_is_replaced_by_those_that_are_there(
 
 def test_variants_are_shown_and_one_is_chosen(open_tab: OpenTab, serve: Serve, all_models: Path) -> None:
     tab = open_tab(f"{serve(models_dir=all_models).url}/").open(PICTURES / "dress.jpg").collect()
-    expect(tab.page.locator("#samples-field")).to_be_hidden()
+    expect(tab.page.locator("#samples-field")).to_be_visible()
     tab.page.select_option("#model", "diverse/1")
     tab.page.select_option("#samples", "4")
     tab.drag(LINE)
