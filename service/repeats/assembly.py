@@ -39,7 +39,7 @@ async def open_idempotency(
         ledger: the ledger, with the table of keys.
         responses: storage of the answers.
         owner: this process.
-        earlier: access to the results that dead processes stored for requests with keys.
+        earlier: access to the results that were stored for requests with keys, which were not answered.
         now: the ledger's clock, in seconds since the epoch.
         pause: waits for a number of seconds, or until another process has answered a key.
     """
@@ -54,6 +54,7 @@ async def open_idempotency(
         deleted=earlier.store.index.deleted,
         left_by=earlier.left_by,
         bury_in=earlier.store.index.bury_in,
+        stored_in=earlier.stored_in,
         pause=pause,
     )
     async with run_in_background(_delete_expired_keys(idempotency)):

@@ -22,14 +22,14 @@ class ResultsToStore(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """An attempt to answer: of the first request with a key, or of one that takes over the key of a dead process."""
+    """An attempt to answer: of the first request with a key, or of one that takes over an unanswered key."""
 
     result_ids: tuple[str, ...]
     """Ids to store its results under."""
     may_share: Callable[[Transaction], bool]
     """See `Call.may_share`."""
     earlier: Reply | None = None
-    """The reply that the dead process has computed and stored; None: compute it."""
+    """The reply that the earlier attempt has computed and stored; None: compute it."""
 
 
 def result_ids(claim: Claim, results: int) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ def result_ids(claim: Claim, results: int) -> tuple[str, ...]:
 
     They cannot be guessed without knowing the owner's id, which is random.
     """
-    claimed = f"{claim.owner}/{claim.name}/{claim.expires_at!r}"
+    claimed = f"{claim.claimed_by}/{claim.name}/{claim.expires_at!r}"
     return tuple(hashlib.sha256(f"{claimed}/{index}".encode()).hexdigest()[:32] for index in range(results))
 
 

@@ -1,4 +1,4 @@
-"""Results that a process stored for a request with a key, before it died without recording the answer to the key.
+"""Results that a process stored for a request with a key, before it died, or refused the request, without an answer.
 
 A repeat of the request is answered with them if all are there. If some are missing, or are in the spool of a host that
 does not run, the others are deleted when the repeat claims the key, so that the request has only the repeat's results.
@@ -14,8 +14,10 @@ import structlog
 
 from service.core.errors import Gone, NotReady, ServiceError
 from service.core.reply import Encoded, Reply
+from service.ledger.contract import Transaction
 from service.repeats.attempt import result_ids
 from service.repeats.idempotency_table import Claim
+from service.saving import index_table
 from service.saving.sidecar import reply_of
 from service.saving.store import ResultStore
 
@@ -23,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Left(NamedTuple):
-    """Results that the dead process of a claim has left."""
+    """Results that the process of a claim has left."""
 
     reply: Reply | None = None
     """The reply with the results; None if not all are there."""
@@ -42,7 +44,7 @@ class EarlierResults:
     """Whether a reply may promise only results that are in the durable storage (`--promise store`)."""
 
     def left_by(self, orphan: Claim, ids: Sequence[str]) -> Left:
-        """Return what is left of the results with these ids, which the ledger has for the claim of a dead process.
+        """Return what is left of the results with these ids, which the ledger has for a claim that is taken over.
 
         Raises:
             Gone: a result was deleted by its owner.
@@ -54,13 +56,23 @@ class EarlierResults:
         if reply is None:
             own = set() if orphan.shared else {*ids} & {*result_ids(orphan, len(ids))}
             return Left(incomplete=tuple(own))
+        sidecars = [sidecar for _, sidecar in found]
         if not self.store.spooled_among(ids):
-            self.store.index.saved([sidecar for _, sidecar in found])  # its process may have died before it did so
+            self.store.index.saved(sidecars)  # its process may have died before it did so
         elif self.wants_durable:
             why = "the result was computed, and is not in the storage of results yet; try again later"
             raise NotReady(why, code="storage_unavailable", retry_after_s=1.0)
-        _log.info("results of a request whose process died answer its repeat", results=list(ids))
+        else:
+            self.store.index.spooled(sidecars)  # so that `stored_in` finds them, if this repeat fails, too
+        _log.info("results of an earlier attempt answer the repeat of a request", results=list(ids))
         return Left(reply, tuple(ids))
+
+    def stored_in(self, ledger: Transaction, ids: Sequence[str]) -> bool:
+        """Return whether a result with one of these ids was stored, which the ledger's transaction shows.
+
+        Those that this process has stored count before they are in the ledger.
+        """
+        return bool(ids) and (self.store.unsaved_among(ids) or bool(index_table.known(ledger, ids)))
 
     def _load(self, ids: Sequence[str]) -> list[tuple[Encoded, dict[str, Any]]]:
         """Return the results with their sidecars; an empty list if one is missing or damaged."""

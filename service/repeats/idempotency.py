@@ -1,11 +1,10 @@
 """`Idempotency-Key`: the same key gives the same answer, computed once (draft-ietf-httpapi-idempotency-key-header).
 
 The first request with a key claims the key; later requests, in any process, wait for its answer and get the same bytes.
-A key is released if its request fails, because a failed request can safely be repeated. If an answer cannot be stored,
-its request is refused and the key is released. A key that comes with a different request is refused.
-
-The claim records the ids under which the request will store its results. If its process dies, a repeat takes over the
-key and is answered with these results if they were stored (earlier_results.py); otherwise it is computed.
+A key is released if its request fails, or its answer cannot be stored, because it can then safely be repeated. A key
+that comes with a different request is refused. The claim records the ids under which the request will store its
+results. If its process dies, or the request fails after it stored results, a repeat takes over the key and is answered
+with these results (earlier_results.py); if they are incomplete, it is computed.
 """
 
 from __future__ import annotations
@@ -33,8 +32,6 @@ _MAX_PAUSE_S = 0.25
 _MAX_RELEASE_S = 1.0
 """Longest time that an error waits until its key is released, in seconds; a ledger that is away may take longer."""
 T = TypeVar("T")
-
-
 Work = Callable[[Attempt], Awaitable[StoredResponse]]
 _NO_RESULTS = ResultsToStore()
 
@@ -58,6 +55,8 @@ class Idempotency:
     """See `EarlierResults.left_by`. Blocks."""
     bury_in: Callable[[Transaction, str, str], None] = lambda *_: None
     """See `ResultIndex.bury_in`."""
+    stored_in: Callable[[Transaction, Sequence[str]], bool] = lambda *_: False
+    """See `EarlierResults.stored_in`."""
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     """Waits for a number of seconds, or until a key was answered in another process."""
     _claims: list[Claim] = field(default_factory=list)
@@ -112,7 +111,7 @@ class Idempotency:
         claim = await self.ledger.read(partial(idempotency_table.find, name=name, now=self.now()))
         if claim is None or not self._is_forgotten(claim):
             return claim
-        await self.ledger.write(partial(idempotency_table.release_unanswered, claimed=claim))
+        await self.ledger.write(partial(self._release_claim, claim))
         return None
 
     def _stored_response(self, claim: Claim) -> StoredResponse | None:
@@ -135,7 +134,7 @@ class Idempotency:
         """Remove expired keys and their answers, and release claims that no request uses (`_is_forgotten`)."""
         for claim in await self.ledger.read(partial(idempotency_table.unanswered_of, owner=self.owner.id)):
             if self._is_forgotten(claim):
-                await self.ledger.write(partial(idempotency_table.release_unanswered, claimed=claim))
+                await self.ledger.write(partial(self._release_claim, claim))
         for expired in await self.ledger.write(partial(idempotency_table.delete_expired, now=self.now())):
             if self.responses.by_claim:
                 await asyncio.to_thread(self.responses.drop, expired)
@@ -154,7 +153,7 @@ class Idempotency:
         return not claim.done and claim.owner == self.owner.id and claim not in self._claims
 
     async def _is_orphan(self, claim: Claim) -> bool:
-        return not claim.done and not await asyncio.to_thread(self.owner.is_alive, claim.owner)
+        return claim.is_left or not (claim.done or await asyncio.to_thread(self.owner.is_alive, claim.owner))
 
     async def _begin(self, mine: Claim, orphan: Claim | None, stores: ResultsToStore) -> Attempt | None:
         """Claim the key, instead of the claim of a dead process if there is one; None if another process is first."""
@@ -257,7 +256,7 @@ class Idempotency:
             task.exception()  # retrieved: callers that still wait have received it
 
     async def _release(self, mine: Claim) -> None:
-        """Release a key without an answer; if the answer was recorded after all, keep it, as it may have been sent."""
+        """Release an unanswered key, or leave it with stored results; a recorded answer stays, as it may be sent."""
         released = await self.ledger.write_until_done(partial(self._release_claim, mine))
         self._claims.remove(mine)
         if released:
@@ -274,7 +273,9 @@ class Idempotency:
                 await asyncio.to_thread(self.responses.drop, claim)
 
     def _release_claim(self, mine: Claim, ledger: Transaction) -> bool:
-        released = idempotency_table.release_unanswered(ledger, mine)
+        results = idempotency_table.results_of(ledger, mine)
+        end = idempotency_table.leave if self.stored_in(ledger, results) else idempotency_table.release_unanswered
+        released = end(ledger, mine)
         if released and not self.responses.by_claim:
             with suppress(OSError):  # as above
                 self._drop_if_free(mine, ledger)

@@ -28,6 +28,9 @@ ALTER TABLE idempotency ADD COLUMN shared INTEGER NOT NULL DEFAULT 0;
 
 TOPIC = "keys"
 """Topic of the notification that a key was answered or released."""
+_LEFT = "left:"
+"""Prefix of the owner of a claim that its process has left. No process has such an id, so that servers of an older
+version take the owner for a dead process, which means the same."""
 _THIS = "name = ? AND owner = ? AND expires_at = ?"
 """Condition for the row of a claim; see `_this`."""
 
@@ -52,6 +55,16 @@ class Claim:
     done: bool = False
     shared: bool = field(default=False, compare=False)
 
+    @property
+    def is_left(self) -> bool:
+        """Whether its process has left it to the next request with the key; see `leave`."""
+        return self.owner.startswith(_LEFT)
+
+    @property
+    def claimed_by(self) -> str:
+        """Id of the process that made the claim."""
+        return self.owner.removeprefix(_LEFT)
+
 
 def find(ledger: Transaction, name: str, now: float) -> Claim | None:
     """Return the current claim on the key; None if it is free."""
@@ -62,13 +75,13 @@ def find(ledger: Transaction, name: str, now: float) -> Claim | None:
 def claim(
     ledger: Transaction, wanted: Claim, now: float, instead_of: str | None = None, result_ids: Collection[str] = ()
 ) -> list[Claim] | None:
-    """Claim a key that is free, or unanswered by the dead owner `instead_of`.
+    """Claim a key that is free, or unanswered by the owner `instead_of`, which is dead or has left it.
 
     Args:
         ledger: the transaction.
         wanted: the claim.
         now: the time.
-        instead_of: the dead owner; None: the key must be free.
+        instead_of: that owner; None: the key must be free.
         result_ids: the stored results that the answer will contain, if the request succeeds.
 
     Returns:
@@ -130,7 +143,19 @@ def release(ledger: Transaction, claimed: Claim) -> None:
 def release_unanswered(ledger: Transaction, claimed: Claim) -> bool:
     """Release a claim unless its answer is recorded; returns whether the claim no longer exists."""
     _release(ledger, claimed, (0, 0))
-    return ledger.execute(f"SELECT 1 FROM idempotency WHERE {_THIS}", _this(claimed)).fetchone() is None  # noqa: S608 -- values are bound
+    return _is_gone(ledger, claimed)
+
+
+def leave(ledger: Transaction, claimed: Claim) -> bool:
+    """Leave a claim, unless its answer is recorded, with its results to the next request with the key.
+
+    Returns:
+        Whether the claim no longer exists as it was.
+    """
+    ledger.notify(TOPIC)
+    owner = f"{_LEFT}{claimed.owner}"
+    ledger.execute(f"UPDATE idempotency SET owner = ? WHERE {_THIS} AND done = 0", (owner, *_this(claimed)))  # noqa: S608 -- values are bound
+    return _is_gone(ledger, claimed)
 
 
 def unanswered_of(ledger: Transaction, owner: str) -> list[Claim]:
@@ -147,6 +172,10 @@ def is_free(ledger: Transaction, name: str) -> bool:
 def delete_expired(ledger: Transaction, now: float) -> list[Claim]:
     """Remove expired claims and return them."""
     return _delete(ledger, "expires_at <= ?", (now,))
+
+
+def _is_gone(ledger: Transaction, claimed: Claim) -> bool:
+    return ledger.execute(f"SELECT 1 FROM idempotency WHERE {_THIS}", _this(claimed)).fetchone() is None  # noqa: S608 -- values are bound
 
 
 def _enter_results(ledger: Transaction, claimed: Claim, result_ids: Collection[str]) -> None:

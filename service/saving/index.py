@@ -68,6 +68,12 @@ class ResultIndex:
         if sidecars:
             self.flush()
 
+    def spooled(self, sidecars: Sequence[Mapping[str, Any]]) -> None:
+        """Insert spooled results, as `saved` does with durable ones."""
+        for sidecar in sidecars:
+            self.announce(sidecar)
+        self.flush()
+
     def flush(self) -> None:
         """Insert the results that are not in the table yet; a failure is logged, and the next call tries again."""
         with self._flushing:

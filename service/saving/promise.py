@@ -90,8 +90,9 @@ class StorePromise:
                 await asyncio.wait_for(all_stored.wait(), max(0.0, call.deadline - margin_s - began))
             except asyncio.TimeoutError:
                 raise self._unavailable(
-                    "the result was computed, but the storage of results did not accept it in time; "
-                    "it will be stored later, without a guarantee"
+                    "the result was computed, but the storage of results did not accept it in time; it is listed, and "
+                    "will be stored later, without a guarantee; a repeat with the same Idempotency-Key gets it, any "
+                    "other repeat makes another result"
                 ) from None
         return self.clock() - began
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,14 +18,17 @@ from service.core.order import Order
 from service.core.pictures import Size
 from service.core.reply import Encoded, Reply
 from service.core.schemas import GenerateOptions
+from service.repeats import idempotency_table
 from service.repeats.attempt import Attempt, ResultsToStore
 from service.repeats.earlier_results import EarlierResults
 from service.repeats.idempotency import Idempotency
+from service.repeats.idempotency_table import Claim
 from service.repeats.response_files import StoredResponse
 from service.saving.results import StoredResult
 from service.saving.sidecar import sidecar_of
 from service.saving.storage.disk import ResultFiles
 from service.saving.store import ResultStore
+from tests.fakes.clock import Clock
 from tests.fakes.lost_answers import LosesAnswers
 from tests.service.repeats.processes import process
 from tests.service.saving.store.slow_storage import SlowFiles, open_store
@@ -46,6 +51,10 @@ class Painter:
     hangs: bool = False
     stored: int = 3
     shares: bool = False
+    refusal: NotReady | None = None
+    """Raised, once, after the pictures were stored."""
+    saves: bool = False
+    """Whether the results are in the storage before the refusal."""
     attempts: list[Attempt] = field(default_factory=list)
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -53,6 +62,10 @@ class Painter:
         self.attempts.append(attempt)
         reply = attempt.earlier or self.paint(attempt)
         self.done.set()
+        if self.refusal is not None:
+            refusal, self.refusal = self.refusal, None
+            assert not (self.saves and self.store.flush(20))
+            raise refusal
         if self.hangs:
             await asyncio.Event().wait()
         ids = tuple(one.result_id for one in reply.pictures if one.result_id)
@@ -69,13 +82,19 @@ class Painter:
 
 @asynccontextmanager
 async def server(
-    root: Path, storage: ResultFiles, *, durable: bool = False
+    root: Path, storage: ResultFiles, *, durable: bool = False, clock: Clock | None = None
 ) -> AsyncIterator[tuple[Idempotency, Painter]]:
     with open_store(storage) as store:
-        async with process(root) as plain:
+        async with process(root, clock) as plain:
             index, earlier = store.index, EarlierResults(store, durable)
             yield (
-                replace(plain, deleted=index.deleted, left_by=earlier.left_by, bury_in=index.bury_in),
+                replace(
+                    plain,
+                    deleted=index.deleted,
+                    left_by=earlier.left_by,
+                    bury_in=index.bury_in,
+                    stored_in=earlier.stored_in,
+                ),
                 Painter(store),
             )
 
@@ -189,3 +208,90 @@ async def test_stored_results_that_the_dead_process_did_not_list_are_listed(
         await keys.run_once("key", "print", painter, THREE)
         rows = [painter.store.index.find(one) for one in first.result_ids]
         assert [row is not None and row.saved for row in rows] == [True] * 3
+
+
+@pytest.mark.parametrize("saved", [False, True])
+async def test_a_request_that_was_refused_after_it_stored_its_results_is_repeated_with_them(
+    tmp_path: Path, storage: ResultFiles, saved: bool
+) -> None:
+    async with server(tmp_path, storage) as (keys, ready), process(tmp_path) as other:
+        painter = replace(ready, refusal=NotReady("the storage did not accept them in time"))
+        painter.saves = saved
+        with pytest.raises(NotReady, match="in time"):
+            await keys.run_once("key", "print", painter, THREE)
+        elsewhere = replace(other, deleted=keys.deleted, left_by=keys.left_by)
+        answer = await elsewhere.run_once("key", "print", painter, THREE)
+        first, repeat = painter.attempts
+        assert answer.result_ids == first.result_ids
+        assert repeat.earlier == reply_with(first)
+        assert (await keys.run_once("key", "print", painter, THREE)).result_ids == first.result_ids
+
+
+async def test_a_refused_request_that_stored_only_some_results_is_repeated_with_new_ones(
+    tmp_path: Path, storage: ResultFiles
+) -> None:
+    clock = Clock()
+    async with server(tmp_path, storage, clock=clock) as (keys, ready):
+        painter = replace(ready, refusal=NotReady("the disk is full"), stored=2)
+        with pytest.raises(NotReady, match="full"):
+            await keys.run_once("key", "print", painter, THREE)
+        painter.stored = 3
+        clock.now += 1
+        answer = await keys.run_once("key", "print", painter, THREE)
+        first = set(painter.attempts[0].result_ids)
+        assert not set(answer.result_ids) & first
+        assert painter.store.index.deleted(first) == first
+
+
+async def test_a_refused_request_leaves_its_key_free_for_another_request(tmp_path: Path, storage: ResultFiles) -> None:
+    clock = Clock()
+    async with server(tmp_path, storage, clock=clock) as (keys, ready):
+        painter = replace(ready, refusal=NotReady("the storage did not accept them in time"))
+        with pytest.raises(NotReady):
+            await keys.run_once("key", "print", painter, THREE)
+        clock.now += 1
+        other = await keys.run_once("key", "another print", painter, THREE)
+        assert not set(other.result_ids) & set(painter.attempts[0].result_ids)
+
+
+async def test_an_answer_that_could_not_be_kept_is_given_to_the_repeat(
+    tmp_path: Path, storage: ResultFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with server(tmp_path, storage) as (keys, painter):
+        monkeypatch.setattr(type(keys.responses), "keep", refuse_to_keep)
+        with pytest.raises(NotReady):
+            await keys.run_once("key", "print", painter, THREE)
+        monkeypatch.undo()
+        answer = await keys.run_once("key", "print", painter, THREE)
+        assert answer.result_ids == painter.attempts[0].result_ids
+
+
+def refuse_to_keep(*_: object) -> None:
+    raise NotReady("the bucket is unavailable", code="storage_unavailable")
+
+
+@pytest.mark.parametrize("saved", [False, True])
+async def test_who_leaves_while_the_repeat_takes_over_the_key_loses_no_results(
+    tmp_path: Path, storage: ResultFiles, monkeypatch: pytest.MonkeyPatch, saved: bool
+) -> None:
+    first = await die(tmp_path, storage)
+    claim, claiming, gate = idempotency_table.claim, threading.Event(), threading.Event()
+
+    def slow_claim(*arguments: Any, **named: Any) -> list[Claim] | None:
+        claiming.set()
+        assert gate.wait(20)
+        return claim(*arguments, **named)
+
+    async with server(tmp_path, storage) as (keys, painter):
+        if saved:
+            assert not painter.store.flush(20)
+        monkeypatch.setattr(idempotency_table, "claim", slow_claim)
+        leaving = asyncio.create_task(keys.run_once("key", "print", painter, THREE))
+        assert await asyncio.to_thread(claiming.wait, 20)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        gate.set()
+        answer = await asyncio.wait_for(keys.run_once("key", "print", painter, THREE), 20)
+        assert answer.result_ids == first.result_ids
+        assert [attempt.earlier for attempt in painter.attempts] == [reply_with(first)]

@@ -174,6 +174,25 @@ def test_a_client_with_a_key_that_leaves_while_its_reply_waits_for_the_storage_i
     assert len([name for name in bucket.names if name.endswith(".png")]) == 1
 
 
+def test_a_request_that_was_refused_after_it_was_computed_is_answered_with_that_result_at_its_repeat(
+    served: Running, http: httpx.Client, proxy: Any, bucket: Bucket, files: Files
+) -> None:
+    key = {"Idempotency-Key": "key"}
+    proxy.become("gone")
+    refused = http.post(PATH, files=files, headers={**key, "X-Request-Timeout-Ms": "1500"})
+    assert (refused.status_code, refused.json()["code"]) == (503, "storage_unavailable")
+    assert "a repeat with the same Idempotency-Key gets it" in refused.text
+    early = http.post(PATH, files=files, headers=key)
+    assert (early.status_code, early.json()["code"]) == (503, "storage_unavailable"), "nothing is promised yet"
+    proxy.become("good")
+    wait_until(lambda: len([name for name in bucket.names if name.endswith(".json")]) == 1)
+    repeat = http.post(PATH, files=files, headers=key)
+    assert (repeat.status_code, repeat.headers.get("idempotency-replayed")) == (200, "true")
+    assert [f"/v1/results/{one['id']}" for one in http.get("/v1/results").json()["results"]] == [
+        repeat.headers["location"]
+    ]
+
+
 def test_a_reply_waits_for_a_slow_storage(http: httpx.Client, proxy: Any, bucket: Any, files: Files) -> None:
     proxy.become("slow")
     sent = time.monotonic()
