@@ -54,15 +54,19 @@ class EngineServer:
         self._sessions: set[Session] = set()
         self._count = 0
         self._known: object = None
-        self._ready = False
+        self._readiness = Readiness(ready=False, loaded=False)
         self._renewing = asyncio.Lock()
-        backend.metrics.watch(backend.metrics.ready, lambda: self._ready)
+        backend.metrics.watch(backend.metrics.ready, lambda: self._is_ready)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def has_no_front_end(self) -> bool:
         """Whether no front end is connected."""
         return not any(session.connected for session in self._sessions)
+
+    @property
+    def _is_ready(self) -> bool:
+        return self._readiness.ready and self._readiness.loaded
 
     async def accept(self, listener: socket.socket) -> None:
         """Accept connections of front ends, until cancelled."""
@@ -78,16 +82,16 @@ class EngineServer:
     async def announce_changes(self) -> None:
         """Announce changes to front ends and write the heartbeat, until cancelled."""
         while True:
-            loaded = self._backend.loaded.is_set()  # read first: ready must imply that all models are offered
+            loaded = self._backend.loaded.is_set()  # read first: it must imply that all models are offered
             await self._renew_offers()
-            ready = loaded and self._backend.ready
-            news, self._ready = ready != self._ready, ready
-            self._row.ready, self._row.heartbeat_at = ready, time.monotonic()
+            readiness = Readiness(self._backend.ready, loaded)
+            news, self._readiness = readiness != self._readiness, readiness
+            self._row.ready, self._row.heartbeat_at = self._is_ready, time.monotonic()
             self._row.loading = self._backend.loading
             self._backend.metrics.refresh()
             if news:  # after the metrics, so that no front end is ready before the metrics show it
                 for session in self._sessions:
-                    session.channel.send(Readiness(ready))
+                    session.channel.send(readiness)
             await asyncio.sleep(_POLL_INTERVAL_S)
 
     def close(self) -> None:
@@ -102,9 +106,8 @@ class EngineServer:
             memory = Memory(descriptor, hello.slots_bytes)
         finally:
             os.close(descriptor)
-        await (
-            self._backend.loaded.wait()
-        )  # pages are locked only once models are loaded; nothing is served before anyway
+        if hello.wants_all:
+            await self._backend.loaded.wait()
         locked = await asyncio.to_thread(self._page_locks.lock, memory)
         self._count += 1
         backend, offers = self._backend, self._offers
@@ -122,7 +125,7 @@ class EngineServer:
         await asyncio.get_running_loop().connect_accepted_socket(lambda: session.channel, connection)
         self._offers.add_front_end(session.number)
         session.channel.send(self._offers.served_message())
-        session.channel.send(Readiness(self._ready))
+        session.channel.send(self._readiness)
         _log.info("front end connected", front_end=hello.front_end, locked=locked)
 
     async def _renew_offers(self) -> None:

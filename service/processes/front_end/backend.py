@@ -262,7 +262,7 @@ class RemoteBackend:
     def handle_engine_change(self) -> None:
         """Update this front end's state after an engine process has connected, was lost or has changed its models."""
         self.batcher.wake_waiting()
-        if not self.loaded.is_set() and any(client.known for client in self.clients):
+        if not self.loaded.is_set() and any(client.loaded for client in self.clients):
             self.loaded.set()
             gc.collect()
             gc.freeze()  # modules are permanent: exempt them from garbage collection
@@ -275,7 +275,7 @@ class RemoteBackend:
             await asyncio.sleep(_HEARTBEAT_INTERVAL_S)
 
     def _write_status(self) -> None:
-        self.row.heartbeat_at, self.row.ready = time.monotonic(), self.ready
+        self.row.heartbeat_at, self.row.ready = time.monotonic(), self.loaded.is_set() and self.ready
         self._metrics.refresh()
 
 

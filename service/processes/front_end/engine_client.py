@@ -61,13 +61,13 @@ class EngineClient:
     ) -> None:
         self._greet = greet
         self._path = path
-        self._hello = Hello(front_end, slots_bytes)
+        self._front_end, self._slots_bytes = front_end, slots_bytes
         self._changed = changed
         self._connection: Connection | None = None
         self._numbers = itertools.count(1)
         self.device_ready = False
-        self.known = False
-        """Whether an engine process has announced its models."""
+        self.loaded = False
+        """Whether an engine process has announced that all its models are loaded."""
         self.models: dict[int, RemoteModel] = {}
         """The engine process's models, by number; after a loss they stay until the replacement announces its own."""
         self.statuses: list[ModelStatus] = []
@@ -82,7 +82,7 @@ class EngineClient:
     @property
     def slot_bytes(self) -> int:
         """Bytes of shared memory in use by slots."""
-        return 0 if self._connection is None else self._hello.slots_bytes - self._connection.arena.free_bytes
+        return 0 if self._connection is None else self._slots_bytes - self._connection.arena.free_bytes
 
     async def keep_connected(self) -> None:
         """Keep a connection open, reconnecting when it is lost, until cancelled."""
@@ -170,9 +170,10 @@ class EngineClient:
                 self._connection.send(Withdraw(number))
 
     async def _connect(self) -> Connection:
-        arena = Arena(self._hello.slots_bytes)
+        arena = Arena(self._slots_bytes)
+        hello = Hello(self._front_end, self._slots_bytes, wants_all=bool(self.models))
         try:
-            raw = self._greet(self._path, self._hello, arena.descriptor)
+            raw = self._greet(self._path, hello, arena.descriptor)
         finally:
             arena.close_descriptor()
         connection = Connection(arena)
@@ -197,7 +198,7 @@ class EngineClient:
         elif isinstance(message, Served):
             self._serve(connection, message)
         elif isinstance(message, Readiness):
-            self.device_ready = message.ready
+            self.device_ready, self.loaded = message.ready, self.loaded or message.loaded
             self._changed()
 
     def _serve(self, connection: Connection, served: Served) -> None:
@@ -218,7 +219,6 @@ class EngineClient:
                 facts = EngineFacts(offer.engine, offer.precision)
                 self.models[offer.lease] = RemoteModel(offer.lease, manifest, facts, SlotLayouts(manifest))
         self.statuses = [decode_status(status, manifests) for status in served.statuses]
-        self.known = True
         self._changed()
 
     def _release_if_unused(self, model: RemoteModel) -> None:

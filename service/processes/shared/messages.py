@@ -21,6 +21,8 @@ class Hello(_Message):
 
     front_end: int
     slots_bytes: int
+    wants_all: bool = False
+    """Whether it is to be answered once all models are loaded, as it knows those of the process that is replaced."""
 
 
 class Offer(_Message):
@@ -54,9 +56,10 @@ class Served(_Message):
 
 
 class Readiness(_Message):
-    """Readiness of the device worker, sent on changes."""
+    """Readiness of the device worker, and whether all models have been loaded; sent on changes."""
 
     ready: bool
+    loaded: bool
 
 
 class Release(_Message):

@@ -45,6 +45,10 @@ class Pair:
     board: StatusBoard
     engine: Callable[..., Any]
 
+    def serves_all(self) -> bool:
+        """Whether the front end knows all models of a ready engine process."""
+        return self.front.loaded.is_set() and self.front.ready
+
 
 @pytest.fixture
 def short_folder() -> Iterator[Path]:

@@ -30,7 +30,7 @@ async def test_a_front_end_uses_the_cores_that_the_launcher_tells_it_of_until_ot
 async def test_a_front_end_without_requests_predicts_the_wait_behind_those_of_others(pair: Any) -> None:
     faults, release = Faults(), threading.Event()
     async with pair(hang_timeout_s=30, max_batch_size=1) as both, both.engine(fake=faults.engine):
-        await until(lambda: both.front.ready)
+        await until(both.serves_all)
         other = StatusBoardLoad(both.board, 1, both.front.server_load.reservation_store)
         admission = Admission(100, server_load=other)
         with both.front.models.lease("photos") as model:

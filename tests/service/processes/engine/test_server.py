@@ -1,10 +1,73 @@
+"""An engine process: what it imports, and what its front ends can use while it loads models."""
+
 from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engines.errors import ModelNotFound
+from engines.fake import FakeEngine
+from engines.manifest import Manifest
+from service.core.batch_rows import Sample
+from service.core.pictures import Size
+from tests.serving.waiting import until
+
+ORDER = Sample(Size(64, 64), {"image": np.ones((64, 64, 3), np.uint8), "mask": np.eye(64, dtype=np.uint8)})
 
 
 def test_an_engine_process_imports_nothing_that_decodes_pictures() -> None:
     code = "import sys, service.processes.engine.server; print(*sys.modules)"
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"simplejpeg", "PIL", "service.imaging.files"}.isdisjoint(imported)
+
+
+async def test_a_loaded_model_serves_front_ends_while_others_still_load(pair: Callable[..., Any]) -> None:
+    may_load = threading.Event()
+
+    def load(manifest: Manifest) -> FakeEngine:
+        assert manifest.name == "photos" or may_load.wait(20)
+        return FakeEngine(manifest)
+
+    async with pair() as both, both.engine(fake=load) as engine:
+        await until(lambda: both.front.ready and bool(both.front.clients[0].models))
+        with both.front.models.lease("photos") as model:
+            assert (await both.front.batcher.submit(ORDER, model, time.monotonic() + 20)).tile.shape == (64, 64, 3)
+        with pytest.raises(ModelNotFound):
+            both.front.models.lease("facades").__enter__()
+        assert not both.front.loaded.is_set()
+        assert not both.board.front_end(0).ready
+        assert both.board.ready_engines == 0
+        may_load.set()
+        await until(both.serves_all)
+        assert {status.name for status in both.front.models.statuses()} == {"facades", "photos"}
+        assert both.board.front_end(0).ready
+        assert engine.backend.loaded.is_set()
+
+
+async def test_the_models_of_a_lost_engine_process_stay_known_until_its_replacement_has_loaded_all(
+    pair: Callable[..., Any],
+) -> None:
+    may_load = threading.Event()
+
+    def load(manifest: Manifest) -> FakeEngine:
+        assert manifest.name == "photos" or may_load.wait(20)
+        return FakeEngine(manifest)
+
+    async with pair() as both:
+        async with both.engine():
+            await until(both.serves_all)
+        await until(lambda: not both.front.ready)
+        both.board.engine(0).clear_row()
+        async with both.engine(fake=load) as engine:
+            await until(lambda: len(engine.backend.models.statuses()) == 1)
+            with both.front.models.lease("facades"):
+                assert not both.front.ready
+            may_load.set()
+            await until(both.serves_all)

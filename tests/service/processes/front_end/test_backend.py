@@ -71,7 +71,7 @@ async def test_a_tile_comes_back_and_is_the_one_that_a_single_process_gives(
     pair: PairOf, open_device: OpenDevice | None
 ) -> None:
     async with pair() as both, both.engine(open_device=open_device) as engine:
-        await until(lambda: both.front.ready)
+        await until(both.serves_all)
         with both.front.models.lease("photos") as model:
             assert model.manifest.key == "photos/1"
             assert (model.engine.name, model.engine.precision) == ("fake", "fp32")
@@ -88,7 +88,7 @@ async def test_a_tile_comes_back_and_is_the_one_that_a_single_process_gives(
 async def test_statuses_are_those_of_the_engine_process(pair: PairOf, add_model: Callable[..., Path]) -> None:
     async with pair() as both, both.engine() as engine:
         assert not both.front.loaded.is_set()
-        await until(lambda: both.front.ready)
+        await until(both.serves_all)
         assert both.front.loaded.is_set()
         assert both.front.models.statuses() == engine.backend.models.statuses()
         add_model(engine.backend.settings.models_dir, "more", "translate")
@@ -101,7 +101,7 @@ async def test_readiness_is_on_the_board_as_soon_as_a_request_could_see_it(pair:
     async with pair() as both:
         row = both.board.front_end(0)
         async with both.engine():
-            await until(lambda: both.front.ready)
+            await until(both.serves_all)
             assert row.ready
         await until(lambda: not both.front.ready)
         assert not row.ready
@@ -110,7 +110,7 @@ async def test_readiness_is_on_the_board_as_soon_as_a_request_could_see_it(pair:
 async def test_errors_come_back_as_what_they_were(pair: PairOf) -> None:
     faults = Faults()
     async with pair() as both, both.engine(fake=faults.engine):
-        await until(lambda: both.front.ready)
+        await until(both.serves_all)
         with both.front.models.lease("photos") as model:
             faults.waiting.append(Raise(EngineFailed("no luck")))
             with pytest.raises(InferenceFailed, match="no luck"):
@@ -122,7 +122,7 @@ async def test_errors_come_back_as_what_they_were(pair: PairOf) -> None:
 
 async def test_a_job_is_notified_when_its_batch_begins(pair: PairOf) -> None:
     async with pair() as both, both.engine():
-        await until(lambda: both.front.ready)
+        await until(both.serves_all)
         begun: list[bool] = []
         with both.front.models.lease("photos") as model:
             await both.front.batcher.submit(sample(), model, later(), lambda: begun.append(True))
@@ -134,7 +134,7 @@ async def test_what_is_withdrawn_while_it_waits_is_not_computed_and_what_compute
 ) -> None:
     faults, release = Faults(), threading.Event()
     async with pair() as both, both.engine(fake=faults.engine) as engine:
-        await until(lambda: both.front.ready)
+        await until(both.serves_all)
         fake = next(fake for fake in engine.fakes if fake.manifest.name == "photos")
         arena = both.front.clients[0]._connection.arena
         whole, before = arena.free_bytes, fake.samples
@@ -159,7 +159,7 @@ async def test_requests_of_an_engine_process_that_is_lost_are_asked_again_of_the
     faults, release = Faults(), threading.Event()
     async with pair(hang_timeout_s=30) as both:
         async with both.engine(fake=faults.engine) as engine:
-            await until(lambda: both.front.ready)
+            await until(both.serves_all)
             faults.waiting.append(Hang(release))
             stack = ExitStack()
             model = stack.enter_context(both.front.models.lease("photos"))
@@ -183,7 +183,7 @@ async def test_requests_of_an_engine_process_that_is_lost_are_asked_again_of_the
 async def test_a_request_over_which_the_engine_is_lost_twice_is_answered(pair: PairOf) -> None:
     faults = Faults()
     async with pair() as both, both.engine(fake=faults.engine):
-        await until(lambda: both.front.ready)
+        await until(both.serves_all)
         with both.front.models.lease("photos") as model:
             faults.waiting += [Raise(EngineDead("died")), Raise(EngineDead("died again"))]
             with pytest.raises(NotReady) as raised:
@@ -200,7 +200,7 @@ async def test_two_engine_processes_share_the_work_and_one_does_all_of_it_when_t
         both.engine(0, slow.engine) as first,
         both.engine(1, faults.engine) as second,
     ):
-        await until(lambda: all(client.ready for client in both.front.clients))
+        await until(lambda: all(client.loaded and client.ready for client in both.front.clients))
         before = [sum(fake.samples for fake in engine.fakes) for engine in (first, second)]
         with both.front.models.lease("photos") as model:
             await asyncio.gather(*(both.front.batcher.submit(sample(n), model, later()) for n in range(40)))
@@ -221,7 +221,7 @@ async def test_a_replaced_model_serves_its_remaining_leases_and_is_then_closed(
     pair: PairOf, add_model: Callable[..., Path]
 ) -> None:
     async with pair() as both, both.engine() as engine:
-        await until(lambda: both.front.ready)
+        await until(both.serves_all)
         old = next(fake for fake in engine.fakes if fake.manifest.name == "photos")
         with both.front.models.lease("photos") as model:
             add_model(engine.backend.settings.models_dir, "photos", "inpaint", version=2)
@@ -239,7 +239,7 @@ async def test_an_older_version_is_loaded_on_request(
 ) -> None:
     add_model(models_dir, "photos", "inpaint", version=2)
     async with pair() as both, both.engine():
-        await until(lambda: both.front.ready)
+        await until(both.serves_all)
         with ExitStack() as stack:
             model = await asyncio.to_thread(stack.enter_context, both.front.models.lease("photos", 1))
             assert model.manifest.version == 1
@@ -250,7 +250,7 @@ async def test_an_older_version_is_loaded_on_request(
 
 async def test_a_model_that_is_gone_is_offered_no_longer(pair: PairOf) -> None:
     async with pair() as both, both.engine() as engine:
-        await until(lambda: both.front.ready)
+        await until(both.serves_all)
         shutil.rmtree(engine.backend.settings.models_dir / "photos")
         await until(lambda: len(both.front.models.statuses()) == 1)
         with pytest.raises(ModelNotFound):
@@ -260,7 +260,7 @@ async def test_a_model_that_is_gone_is_offered_no_longer(pair: PairOf) -> None:
 async def test_requests_that_wait_when_the_backend_closes_get_an_error(pair: PairOf) -> None:
     faults, release = Faults(), threading.Event()
     async with pair() as both, both.engine(fake=faults.engine):
-        await until(lambda: both.front.ready)
+        await until(both.serves_all)
         faults.waiting.append(Hang(release))
         with both.front.models.lease("photos") as model:
             pending = [asyncio.create_task(both.front.batcher.submit(sample(), model, later())) for _ in range(3)]
@@ -275,7 +275,7 @@ async def test_requests_that_wait_when_the_backend_closes_get_an_error(pair: Pai
 
 async def test_more_samples_than_slots_are_all_computed(pair: PairOf) -> None:
     async with pair(slots_bytes=100_000) as both, both.engine():
-        await until(lambda: both.front.ready)
+        await until(both.serves_all)
         with both.front.models.lease("photos") as model:
             done = await asyncio.gather(*(both.front.batcher.submit(sample(n), model, later()) for n in range(50)))
             assert len(done) == 50
@@ -288,7 +288,7 @@ async def test_more_samples_than_slots_are_all_computed(pair: PairOf) -> None:
 async def test_a_worker_that_hangs_ends_the_process_instead_of_being_replaced(pair: PairOf) -> None:
     faults, release = Faults(), threading.Event()
     async with pair(hang_timeout_s=0.2) as both, both.engine(fake=faults.engine) as engine:
-        await until(lambda: both.front.ready)
+        await until(both.serves_all)
         faults.waiting.append(Hang(release))
         with both.front.models.lease("photos") as model:
             pending = asyncio.create_task(both.front.batcher.submit(sample(), model, later()))

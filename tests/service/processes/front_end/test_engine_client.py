@@ -33,7 +33,7 @@ def test_a_change_is_announced_after_the_connection_is_ready_even_if_the_engine_
     short_folder: Path,
 ) -> None:
     """uvloop delivers received data before it wakes the task that awaits the connection."""
-    said = encode([Readiness(ready=True)])
+    said = encode([Readiness(ready=True, loaded=True)])
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         listener.bind(str(short_folder / "engine.sock"))
@@ -72,7 +72,7 @@ async def test_a_sample_that_failed_is_freed_without_a_garbage_collection(pair: 
         return Raise(EngineFailed("no memory")) if feed["image"].any() else None  # the warm-up's pixels are zeros
 
     async with pair() as both, both.engine(fake=lambda manifest: FakeEngine(manifest, fault=fault)):
-        await until(lambda: both.front.ready)
+        await until(both.serves_all)
         with both.front.models.lease("photos") as model:
             image, mask = np.ones((64, 64, 3), np.uint8), np.eye(64, dtype=np.uint8)
             one = Sample(Size(64, 64), {"image": image, "mask": mask})
