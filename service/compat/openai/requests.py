@@ -152,9 +152,20 @@ def _unusable_format(why: str) -> InvalidOption:
 
 
 def _quality(fields: Mapping[str, str]) -> str:
-    """Return the quality, by default OpenAI's; OpenAI also allows 0, which becomes 1, the lowest here."""
+    """Return the quality, by default OpenAI's; OpenAI also allows 0, which becomes 1, the lowest here.
+
+    Raises:
+        InvalidOption: it is outside OpenAI's range.
+    """
     text = fields.get("output_compression") or _QUALITY
-    return "1" if text == "0" else text
+    try:
+        number = float(text)
+    except ValueError:  # refused with the other options
+        return text
+    if not 0 <= number <= 100:
+        wrong = "output_compression: send a whole number from 0 to 100"
+        raise InvalidOption(wrong, field="output_compression")
+    return text if number else "1"
 
 
 def _is_stream(fields: Mapping[str, str]) -> bool:

@@ -84,7 +84,7 @@ def test_an_image_that_cannot_be_used_is_counted_for_the_model(
     assert failures(client) == before + 1
 
 
-@pytest.mark.parametrize(("compression", "quality"), [("80", "80"), ("0", "1"), ("", "100"), (None, "100")])
+@pytest.mark.parametrize(("compression", "quality"), [("80", "80"), ("0", "1"), ("00", "1"), ("", "100"), (None, "100")])
 def test_format_and_compression_are_those_of_the_request_or_openais_default(
     client: httpx.Client, native: Native, photo: bytes, alpha_mask: bytes, compression: str | None, quality: str
 ) -> None:
@@ -140,6 +140,15 @@ def test_what_cannot_be_done_is_refused_in_openais_form(
     refused = edit(client, {"image": photo, "mask": alpha_mask}, **fields)
     assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
     assert refused.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("compression", ["-1", "101", "1e9", "-0.5"])
+def test_a_compression_outside_openais_range_is_answered_with_that_range(
+    client: httpx.Client, photo: bytes, alpha_mask: bytes, compression: str
+) -> None:
+    refused = edit(client, {"image": photo, "mask": alpha_mask}, output_compression=compression)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (422, "output_compression")
+    assert "0 to 100" in refused.json()["error"]["message"]
 
 
 PICTURE = ("upload", b"GIF89a", "image/gif")
