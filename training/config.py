@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
+from engines.files.toml_text import parse_toml
 from engines.manifest import FixedSize, MultipleSize
 from engines.validation import fault_message, unknown_name
 from export.generators.pconv.unet import PConvOptions
@@ -22,11 +22,6 @@ from training.pdgan_config import PDGANConfig
 from training.pgn_config import PGNConfig
 from training.pix2pixhd_config import Pix2PixHDConfig
 from training.run_config import DataConfig, FitConfig, Layout, MasksConfig, PhaseConfig, Precision, refuse_pairs
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 __all__ = [
     "DataConfig",
@@ -168,7 +163,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> AnyConfig:
         ConfigInvalid: the file is missing or not TOML, or an option is unknown or invalid; the message names it.
     """
     try:
-        values = tomllib.loads(path.read_text("utf-8"))
+        values = parse_toml(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigInvalid(f"{path}: cannot be read ({error.strerror}); is the path right?") from error
     except ValueError as error:
@@ -199,7 +194,7 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
 def _parse_value(text: str) -> object:
     """Parse a TOML value; anything else is a string."""
     try:
-        return tomllib.loads(f"x = {text}")["x"]
+        return parse_toml(f"x = {text}")["x"]
     except ValueError:
         return text
 

@@ -13,7 +13,7 @@ def named_path(name: str | Path) -> Path:
             folder; or it begins with the home of a user whom the host does not have.
     """
     if name == "":
-        raise ValueError("it is empty; name a folder, or leave it out for the default")
+        raise ValueError("it is empty; name a path, or leave it out for the default")
     try:
         return Path(name).expanduser()
     except RuntimeError as error:

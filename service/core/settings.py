@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import sys
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -21,16 +20,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from engines.engine_names import DeviceChoice, EngineChoice
 from engines.errors import RetouchError
 from engines.files.named_paths import named_path
+from engines.files.toml_text import parse_toml
 from engines.manifest import Task
 from engines.validation import unknown_name, validation_message
 from service.core.addresses import without_brackets
 from service.core.lists_and_folders import File, Folder, listed
 from service.core.retired_settings import RETIRED, without_retired_settings
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 PREFIX = "RETOUCH_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
@@ -232,11 +227,9 @@ def _read_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def _read_config(path: Path) -> dict[str, Any]:
     file, fields = f"config file {path}", Settings.model_fields
     try:
-        values: dict[str, Any] = tomllib.loads(named_path(path).read_text("utf-8-sig"))
+        values = parse_toml(named_path(path).read_text("utf-8-sig"))
     except (OSError, ValueError) as error:  # also of UTF-8 and of TOML
         raise SettingsInvalid(f"{file}: {error}") from error
-    except RecursionError as error:
-        raise SettingsInvalid(f"{file}: it is nested too deeply; write each setting as NAME = VALUE") from error
     if unknown := [name for name in values if name not in fields and name not in RETIRED]:
         raise SettingsInvalid(f"{file}: {_unknown_names_message('setting', unknown, fields)}")
     for name, value in values.items():  # pydantic takes true for 1

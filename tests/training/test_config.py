@@ -90,11 +90,17 @@ def test_an_override_that_names_no_option_is_refused(override: str, written: Cal
         (('path = "photos"', 'path = "photos"\nscale = [2.0, 1.0]'), "scale"),
         (("[data]", "[masks]\ncoverage = [0.5, 0.1]\n[data]"), "coverage"),
         (("[data]", "data"), "not TOML"),
+        (("seed = 1", "seed = " + "[" * 5000), r"\.toml: not TOML \(it is nested too deeply"),
     ],
 )
 def test_a_wrong_option_is_named(change: tuple[str, str], message: str, written: Callable[[str], Path]) -> None:
     with pytest.raises(ConfigInvalid, match=message):
         load_config(written(SMALLEST.replace("output", "seed = 1\noutput").replace(*change)))
+
+
+def test_a_value_on_the_command_line_that_is_nested_too_deeply_is_text(written: Callable[[str], Path]) -> None:
+    with pytest.raises(ConfigInvalid, match="seed: "):
+        load_config(written(SMALLEST), ["seed=" + "[" * 5000])
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from engines.files.toml_text import parse_toml
 from engines.validation import validation_message
 from training.errors import ConfigInvalid
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 class Source(BaseModel):
@@ -80,11 +75,11 @@ def read_recipe(path: Path) -> Recipe:
         ConfigInvalid: it is missing, malformed, or has an unknown or wrong setting.
     """
     try:
-        return Recipe.model_validate(tomllib.loads(path.read_text("utf-8")))
+        return Recipe.model_validate(parse_toml(path.read_text("utf-8")))
     except OSError as error:
         raise ConfigInvalid(f"{path}: cannot be read ({error.strerror}); is the path right?") from error
     except ValidationError as error:
         faults = validation_message(error, "setting", Recipe.model_fields)
         raise ConfigInvalid(f"{path}: not a recipe for gathering: {faults}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:
         raise ConfigInvalid(f"{path}: not TOML ({error})") from error

@@ -186,6 +186,12 @@ def test_an_output_that_is_no_folder_is_met_before_any_picture_is_read(gathered,
         gather(gathered, tmp_path, tmp_path / "file")
 
 
+def test_a_recipe_that_is_nested_too_deeply_is_refused(tmp_path):
+    (tmp_path / "recipe.toml").write_text("seed = " + "[" * 5000)
+    with pytest.raises(ConfigInvalid, match=r"recipe\.toml: not TOML \(it is nested too deeply"):
+        read_recipe(tmp_path / "recipe.toml")
+
+
 def test_two_sources_of_one_name_are_refused(tmp_path):
     (tmp_path / "recipe.toml").write_text(RECIPE.replace('"second"', '"first"', 1))
     with pytest.raises(ConfigInvalid, match="several sources are called first"):

@@ -84,7 +84,9 @@ def test_an_image_that_cannot_be_used_is_counted_for_the_model(
     assert failures(client) == before + 1
 
 
-@pytest.mark.parametrize(("compression", "quality"), [("80", "80"), ("0", "1"), ("00", "1"), ("", "100"), (None, "100")])
+@pytest.mark.parametrize(
+    ("compression", "quality"), [("80", "80"), ("0", "1"), ("00", "1"), ("", "100"), (None, "100")]
+)
 def test_format_and_compression_are_those_of_the_request_or_openais_default(
     client: httpx.Client, native: Native, photo: bytes, alpha_mask: bytes, compression: str | None, quality: str
 ) -> None:
