@@ -1,4 +1,4 @@
-"""Flags that name a folder."""
+"""Flags that name a folder or a file."""
 
 from __future__ import annotations
 
@@ -21,8 +21,13 @@ def folder_flag(help_text: str, *declarations: str, **options: Any) -> Any:
     return typer.Option(*declarations, help=help_text, parser=_named, metavar="FOLDER", **options)
 
 
-def _named(folder: str | Path) -> Path:
+def file_flag(help_text: str, *declarations: str, **options: Any) -> Any:
+    """Return an option like `folder_flag`, for a file."""
+    return typer.Option(*declarations, help=help_text, parser=_named, metavar="FILE", **options)
+
+
+def _named(name: str | Path) -> Path:
     try:
-        return named_path(folder)
+        return named_path(name)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from engines.terminal.folders import file_flag
+
 if TYPE_CHECKING:
     from service.auth.keys import KeyRecord
 
@@ -16,7 +18,7 @@ _BY_DEFAULT = "keys.json"
 
 keys_app = typer.Typer(help="Create, list and revoke the API keys of a server.", no_args_is_help=True)
 
-_File = Annotated[Path | None, typer.Option("--file", help=f"Key file (RETOUCH_KEYS_FILE). By default {_BY_DEFAULT}.")]
+_File = Annotated[Path | None, file_flag(f"Key file (RETOUCH_KEYS_FILE). By default {_BY_DEFAULT}.", "--file")]
 
 
 @keys_app.command()

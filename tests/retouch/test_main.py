@@ -66,7 +66,7 @@ def test_every_command_shows_an_example_that_names_it(command: str) -> None:
 def test_an_empty_name_of_a_folder_is_refused(command: str) -> None:
     result = CliRunner().invoke(app, command.split())
     assert result.exit_code == 2
-    assert "it is empty; name a folder" in " ".join(result.stderr.replace("│", "").split())
+    assert "it is empty; name a path" in " ".join(result.stderr.replace("│", "").split())
 
 
 def test_the_list_of_commands_is_complete() -> None:

@@ -44,7 +44,7 @@ def test_an_empty_name_is_refused_and_is_not_the_folder_one_is_in(flag: str) -> 
     status, got, said = chosen(flag, "")
     assert (status, got) == (2, [])
     assert f"Invalid value for '{flag}'" in said
-    assert "it is empty; name a folder" in " ".join(said.replace("│", "").split())
+    assert "it is empty; name a path" in " ".join(said.replace("│", "").split())
 
 
 def test_the_home_folder_may_be_written_as_in_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,13 @@ def test_a_key_file_that_lost_its_owner_gives_a_warning() -> None:
         assert "a server of another user may not be able to read it" in revoked.stderr
 
 
+def test_a_key_file_in_the_home_may_be_named_with_a_tilde(tmp_path: Path) -> None:
+    made = keys("create", "one", "--file=~/keys.json", env={"HOME": str(tmp_path)})
+    assert made.exit_code == 0, made.output
+    (record,) = read_keys(tmp_path / "keys.json")
+    assert record.matches(made.stdout.strip())
+
+
 def test_what_cannot_be_done_is_one_line_and_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     assert keys("list", "--file", path).exit_code == 1
