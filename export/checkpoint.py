@@ -14,7 +14,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from export.archives.formats import SAVE_WEIGHTS, load_file
+from export.archives.formats import load_file
+from export.archives.torch_tensors import SAVE_WEIGHTS
 from export.errors import CheckpointRefused, LayoutMismatch
 from export.generators.family import State
 from export.states.averages import Ordered, completed, in_order, named_averages

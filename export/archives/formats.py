@@ -19,13 +19,10 @@ from safetensors.torch import load_file as load_tensors
 
 from export.archives.bundle import bundled_checkpoint, unpacked
 from export.archives.torch_legacy import MAGIC_PICKLE, read_legacy_checkpoint
-from export.archives.torch_tensors import numpy_message, unsafe_message
+from export.archives.torch_tensors import SAVE_WEIGHTS, numpy_message, unsafe_message
 from export.archives.torch_zip import is_script, read_foreign_checkpoint, read_script
 from export.archives.zip_entries import ZipEntries, open_zip
 from export.errors import CheckpointRefused
-
-SAVE_WEIGHTS = "save the generator's state_dict() alone, torch.save(net.state_dict(), 'weights.pth'), and export that"
-"""Advice about a file whose weights cannot be read safely."""
 
 _NEWER_PICKLE = "Unsupported operand 149"
 """Torch's words on FRAME, with which pickles of protocol 4 and 5 begin."""

@@ -16,6 +16,7 @@ from export.archives.inert_pickle import NotReadable, PersistentId, read_pickle
 from export.archives.torch_tensors import (
     CHECKPOINT_NAMES,
     MAX_PICKLE_BYTES,
+    SAVE_WEIGHTS,
     TensorReader,
     described_storage,
     large_pickle_message,
@@ -75,7 +76,7 @@ def _places(
     places: dict[str, tuple[int, int]] = {}
     for key in keys if isinstance(keys, list) else [keys]:
         if not isinstance(key, str) or key not in widths or key in places:
-            raise CheckpointRefused(f"{path}: a storage is not described as torch does; save the weights again, alone")
+            raise CheckpointRefused(f"{path}: a storage is not described as torch does; {SAVE_WEIGHTS}")
         file.seek(start)
         head = file.read(_COUNT.size)
         start += _COUNT.size

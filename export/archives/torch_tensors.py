@@ -19,6 +19,8 @@ from torch import Tensor
 from export.archives.inert_pickle import Name, NotReadable, PersistentId, RecordedCall
 from export.errors import CheckpointRefused
 
+SAVE_WEIGHTS = "save the generator's state_dict() alone, torch.save(net.state_dict(), 'weights.pth'), and export that"
+"""Advice about a file whose weights cannot be read safely."""
 MAX_PICKLE_BYTES = 4 * 2**20
 """Largest pickle of a file in bytes; that of a net of a thousand tensors has 150 kB."""
 _MAX_SHARING = 4
@@ -84,9 +86,8 @@ def refusal(path: Path, error: NotReadable) -> CheckpointRefused:
 def unsafe_message(path: Path, needed: str) -> str:
     """Return why a file that needs a class or function to be unpickled is refused, and how to save it without that."""
     return (
-        f"{path}: needs {needed} to be unpickled, which could run code; in the project that made the file, save "
-        "the generator's state_dict() alone and export that: torch.save(net.state_dict(), 'weights.pth') of a whole "
-        "net, or torch.save(saved['NAME'], 'weights.pth') of a dictionary that holds the state_dict() as NAME"
+        f"{path}: needs {needed} to be unpickled, which could run code; in the project that made the file, "
+        f"{SAVE_WEIGHTS}; of a dictionary that holds the state_dict() as NAME, torch.save(saved['NAME'], 'weights.pth')"
     )
 
 
