@@ -39,7 +39,9 @@ from export.lowering import TanhScaled, lower_norms
 NetName = Literal["unet_128", "unet_256", "resnet_6blocks", "resnet_9blocks"]
 NormName = Literal["batch", "instance", "none"]
 Norm = Callable[[int], nn.Module]
-Pad = Callable[[int], nn.Module]
+PaddingName = Literal["reflect", "replicate", "zero"]
+_PADS = {"reflect": nn.ReflectionPad2d, "replicate": nn.ReplicationPad2d}
+"""Layers before the convolutions of a ResNet's blocks; with zeros, the convolutions pad themselves."""
 _DEPTHS = {"unet_128": 7, "unet_256": 8}
 _MIN_DEPTH = 5
 """The fewest levels that upstream's class can have; files with fewer lack keys."""
@@ -55,8 +57,8 @@ class Pix2PixOptions(GeneratorOptions):
     in_channels: int = Field(3, ge=1, le=3)
     out_channels: int = Field(3, ge=1, le=3)
     dropout: bool = Field(False, description="trained with dropout: moves keys of a ResNet block, else no effect")
-    padding: Literal["reflect", "replicate"] = Field(
-        "reflect", description="of a ResNet's blocks (upstream's padding_type); not visible in a file"
+    padding: PaddingName = Field(
+        "reflect", description="of a ResNet's blocks (upstream's padding_type); a file shows zero, not the others"
     )
     batch_norm: Literal["eval", "batch-statistics"] = "eval"
 
@@ -119,17 +121,20 @@ class UNet(nn.Module):
 
 
 class ResNetBlock(nn.Module):
-    """x + conv, norm, ReLU, conv, norm, each convolution after a layer `pad` that adds one pixel on each side.
+    """x + conv, norm, ReLU, conv, norm, each convolution padded by one pixel on each side.
 
-    Dropout has no weights; it only raises the index of the second convolution in the keys of the state dict by one.
+    Padding and dropout have no weights; their layers only raise the indices of the convolutions in the keys of the
+    state dict.
     """
 
-    def __init__(self, channels: int, norm: Norm, pad: Pad, *, bias: bool, dropout: bool) -> None:
+    def __init__(self, channels: int, norm: Norm, padding: PaddingName, *, bias: bool, dropout: bool) -> None:
         super().__init__()
-        self.conv_block = nn.Sequential(pad(1), nn.Conv2d(channels, channels, 3, bias=bias))
-        self.conv_block.extend([norm(channels), nn.ReLU(), *([nn.Dropout(0.5)] if dropout else [])])
-        second = nn.Conv2d(channels, channels, 3, bias=bias)
-        self.conv_block.extend([pad(1), second, norm(channels)])
+        self.conv_block = nn.Sequential()
+        for between in ([nn.ReLU(), *([nn.Dropout(0.5)] if dropout else [])], []):
+            if (pad := _PADS.get(padding)) is not None:
+                self.conv_block.append(pad(1))
+            conv = nn.Conv2d(channels, channels, 3, padding=1 if pad is None else 0, bias=bias)
+            self.conv_block.extend([conv, norm(channels), *between])
 
     def forward(self, x: Tensor) -> Tensor:
         """Map N×C×H×W to the same shape."""
@@ -146,9 +151,8 @@ class ResNet(nn.Module):
         for width in (c, 2 * c):
             down = nn.Conv2d(width, 2 * width, 3, 2, 1, bias=bias)
             layers += [down, norm(2 * width), nn.ReLU()]
-        pad = nn.ReplicationPad2d if options.padding == "replicate" else nn.ReflectionPad2d
-        blocks = range(_BLOCKS[options.net])
-        layers += [ResNetBlock(4 * c, norm, pad, bias=bias, dropout=options.dropout) for _ in blocks]
+        for _ in range(_BLOCKS[options.net]):
+            layers.append(ResNetBlock(4 * c, norm, options.padding, bias=bias, dropout=options.dropout))
         for width in (4 * c, 2 * c):
             up = nn.ConvTranspose2d(width, width // 2, 3, 2, 1, output_padding=1, bias=bias)
             layers += [up, norm(width // 2), nn.ReLU()]
@@ -174,7 +178,7 @@ class Pix2Pix(Family[Pix2PixOptions]):
         """
         if "model.model.0.weight" in state:
             return _recognise_unet(state)
-        return _recognise_resnet(state) if "model.10.conv_block.1.weight" in state else None
+        return _recognise_resnet(state)
 
     def build(self, options: Pix2PixOptions) -> nn.Module:
         return UNet(options) if options.net in _DEPTHS else ResNet(options)
@@ -191,14 +195,10 @@ class Pix2Pix(Family[Pix2PixOptions]):
         if (options.in_channels, options.out_channels) == (1, 2):  # upstream's colorization: L / 50 - 1 to ab / 110
             source = source.model_copy(update={"colours": "lightness"})
             output = output.model_copy(update={"colours": "ab"})
-        return Interface(
-            task="translate",
-            inputs=(source,),
-            output=output,
-            size=FixedSize(height=side, width=side)
-            if side
-            else MultipleSize(multiple_of=4, sides=(256, 512), fit="resize"),
+        size = (
+            FixedSize(height=side, width=side) if side else MultipleSize(multiple_of=4, sides=(256, 512), fit="resize")
         )
+        return Interface(task="translate", inputs=(source,), output=output, size=size)
 
     def examine(
         self,
@@ -277,8 +277,9 @@ def _recognise_unet(state: State) -> Pix2PixOptions | None:
 
 
 def _recognise_resnet(state: State) -> Pix2PixOptions | None:
+    pad_layers = 0 if "model.10.conv_block.0.weight" in state else 1  # before each convolution of a block
     blocks = 0
-    while f"model.{10 + blocks}.conv_block.1.weight" in state:
+    while f"model.{10 + blocks}.conv_block.{pad_layers}.weight" in state:
         blocks += 1
     net = {count: name for name, count in _BLOCKS.items()}.get(blocks)
     first, last = state.get("model.1.weight"), state.get(f"model.{17 + blocks}.weight")
@@ -293,6 +294,7 @@ def _recognise_resnet(state: State) -> Pix2PixOptions | None:
             "ngf": first.shape[0],
             "in_channels": first.shape[1],
             "out_channels": last.shape[0],
-            "dropout": "model.10.conv_block.5.weight" not in state,
+            "dropout": f"model.10.conv_block.{3 + 2 * pad_layers}.weight" not in state,
+            "padding": "reflect" if pad_layers else "zero",
         }
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,33 @@ def test_blocks_that_replicate_their_edges_change_the_borders_alone_and_agree_in
     assert difference[:8].max() > 1e-3
     assert difference[64:96, 64:96].max() < 1e-6
     check_parity(FAMILY, replicated, other.eval().requires_grad_(requires_grad=False))
+
+
+def public_block(options: Pix2PixOptions) -> nn.Sequential:
+    """Make the layers of a block of the public ResNet with `padding_type='zero'`, as its code has them."""
+    channels = 4 * options.ngf
+    norms: dict[str, Callable[[int], nn.Module]] = {"batch": nn.BatchNorm2d, "instance": nn.InstanceNorm2d}
+    norm, bias = norms.get(options.norm, lambda _: nn.Identity()), options.norm == "instance"
+    layers: list[nn.Module] = [nn.Conv2d(channels, channels, 3, padding=1, bias=bias), norm(channels), nn.ReLU()]
+    layers += [nn.Dropout(0.5)] if options.dropout else []
+    return nn.Sequential(*layers, nn.Conv2d(channels, channels, 3, padding=1, bias=bias), norm(channels))
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+@pytest.mark.parametrize("norm", ["batch", "instance", "none"])
+def test_blocks_that_pad_with_zeros_are_recognised_by_their_keys_and_agree_in_both_graphs(
+    norm, dropout, make_net, round_trip, check_parity
+):
+    options = Pix2PixOptions(net="resnet_6blocks", norm=norm, ngf=2, dropout=dropout, padding="zero")
+    net = make_net(FAMILY, options)
+    block = public_block(options)
+    block.load_state_dict(net.model[10].conv_block.state_dict())
+    features = torch.rand(1, 8, 16, 16)
+    assert torch.equal(net.model[10](features), features + block.eval()(features))
+    image = torch.rand(1, 3, 128, 128)
+    assert torch.equal(round_trip(FAMILY, options, net)(image), net(image))
+    check_parity(FAMILY, options, net)
+    assert list(FAMILY.examine(net, options, [])) == []
 
 
 def test_what_a_file_does_not_show_of_the_borders_is_said_with_the_flag_for_the_other():
