@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
@@ -36,10 +37,11 @@ class Metrics:
 
     Args:
         device: label of this process's only device; by default, the engine's name of it.
+        now: wall clock, in seconds since the epoch.
     """
 
-    def __init__(self, device: str = "") -> None:
-        self.registry, self._device = CollectorRegistry(), device
+    def __init__(self, device: str = "", now: Callable[[], float] = time.time) -> None:
+        self.registry, self._device, self._now = CollectorRegistry(), device, now
         self._directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR", "")
         if not self._directory:
             add_gpu_gauges(self.registry)
@@ -158,7 +160,7 @@ class Metrics:
         labels = model, self._device or device
         self._batch_sizes.observe(labels, size)
         self._batches.observe(labels, device_s)
-        self._last_batch.labels(model).set_to_current_time()
+        self._last_batch.labels(model).set(self._now())
 
     def models_loaded(self, loaded: frozenset[tuple[str, str, str]]) -> None:
         """Record the versions that are loaded now, each as (name/version, engine, precision)."""

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 from service.telemetry.gpu_gauges import GpuGauges
 from service.telemetry.metrics import Metrics
+from tests.fakes.clock import Clock
 from tests.fakes.nvml import FakeNvml
 
 OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
@@ -42,11 +42,10 @@ def test_operations_md_lists_every_metric_of_the_server_and_no_other() -> None:
 
 
 def test_the_time_of_a_models_last_batch_is_kept() -> None:
-    metrics = Metrics()
-    before = time.time()
+    clock = Clock(1_795_975_157.25)
+    metrics = Metrics(now=clock)
     metrics.batch_done("photos/1", "cpu", 1, 0.1)
-    after = time.time()
     (line,) = re.findall(r"^retouch_last_batch_timestamp_seconds.*$", metrics.exposition().decode(), re.MULTILINE)
     name, _, value = line.partition(" ")
     assert name == 'retouch_last_batch_timestamp_seconds{model="photos/1"}'
-    assert before <= float(value) <= after
+    assert float(value) == clock.now
