@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from service.core.pictures import Bool2D
 from service.imaging.pool.parallel_steps import StepRunner, run_sequentially
 from service.imaging.texture.level import Level
-from service.imaging.texture.parameters import Parameters
+from service.imaging.texture.parameters import REACH, Parameters
 from service.imaging.texture.patch_match import Floats, Kernel
 
 Rgb = NDArray[np.uint8]
@@ -42,6 +42,8 @@ def add_texture(
         redrawn: the part of the hole that gets texture; None: all of it.
         run_steps: runs several steps in parallel.
     """
+    if min(hole.shape) <= 2 * REACH:  # no patch fits; blurs of such pictures would take more than BYTES_PER_PIXEL
+        return None
     redrawn = hole if redrawn is None else redrawn
     full = np.ascontiguousarray(fill, np.float32) / np.float32(255)
     level = Level(full, hole, redrawn, parameters, 1, run_steps)

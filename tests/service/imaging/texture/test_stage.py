@@ -155,6 +155,18 @@ def test_without_known_patches_nothing_is_copied(kernel: CompiledKernel, picture
     assert add_texture(picture.fill, picture.hole, kernel) is None
 
 
+@pytest.mark.parametrize("size", [(4, 65_000), (65_000, 4), (1, 1)])
+def test_a_picture_in_which_no_patch_fits_takes_no_memory_for_the_stage(
+    kernel: CompiledKernel, size: tuple[int, int]
+) -> None:
+    def steps_begin(_: object) -> list[object]:
+        raise AssertionError("the stage computed something")
+
+    hole = np.zeros(size, np.bool_)
+    hole[:1, :1] = True
+    assert add_texture(np.zeros((*size, 3), np.uint8), hole, kernel, run_steps=steps_begin) is None
+
+
 def test_patches_that_are_too_few_at_half_size_are_searched_at_full_size(kernel: CompiledKernel) -> None:
     rest = (slice(17, None), slice(None)), (slice(None), slice(17, None))  # 13² known patches, 4² at half size
     picture = textured(64, 64, *rest)
