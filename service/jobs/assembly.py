@@ -70,7 +70,7 @@ async def open_jobs(
         clock=pipeline.clock,
         now=records.now,
         new_id=pipeline.new_id,
-        served=partial(_served, pipeline.models),
+        served=partial(served_models, pipeline.models),
         model_of=lambda order: order.options.model or pipeline.settings.default_models[order.task],
         **({"on_finished": deliverer.enqueue_job_ended} if deliverer else {}),
     )
@@ -102,7 +102,8 @@ async def _run_when_there_is_space(run: Callable[[], Awaitable[Reply]], draining
             raise ShuttingDown("the server is shutting down")
 
 
-def _served(models: BackendModels) -> set[str]:
+def served_models(models: BackendModels) -> set[str]:
+    """Return the models that jobs can be run with now, each as `name` and as `name/version`."""
     usable = [status for status in models.statuses() if status.state != "refused"]
     ready = {status.name for status in usable if status.state == "ready"}
     return ready | {f"{status.name}/{status.version}" for status in usable}

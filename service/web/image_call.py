@@ -11,10 +11,10 @@ from fastapi.responses import Response
 
 from engines.manifest import Task
 from service.app import Service
-from service.core.errors import InvalidOption
+from service.core.errors import InvalidOption, NotFound
 from service.core.order import Order
 from service.core.schemas import OPTIONS
-from service.jobs.assembly import webhook_destinations
+from service.jobs.assembly import served_models, webhook_destinations
 from service.jobs.job_parts import RETENTION_S
 from service.web.form import Form, read_form, refuse_query
 from service.web.intake import HttpIntake, Work, admitted
@@ -67,6 +67,8 @@ async def _accept_job(intake: HttpIntake, order: Order) -> Response:
     service = intake.service
     if not order.is_saved(service.settings.save):
         raise InvalidOption("the result of a job must be saved; send save=true", code="job_needs_save")
+    if not service.backend.loaded.is_set() and service.pipeline.model_of(order) not in served_models(service.models):
+        raise NotFound("the model is not loaded yet", code="model_not_found", field="model")  # `admitted`: NotReady
     facts = await _webhook_facts(service, order)
     job = await service.jobs.start(order, intake.call(), facts, intake.admission_scope)
     return job_response(job, accepted=True)

@@ -105,6 +105,8 @@ def test_a_loaded_model_serves_while_others_still_load(serve: Serve, files: File
         assert client.get("/readyz").status_code == 503
         early = check_problem(client.post("/v1/translate", files={"image": photo}), 503, "not_ready")
         assert early["detail"] == "models are loading"
+        job = client.post("/v1/translate", files={"image": photo}, headers={"Prefer": "respond-async"})
+        check_problem(job, 503, "not_ready")
         may_load.set()
         wait_until(lambda: client.get("/readyz").status_code == 200)
         assert client.post("/v1/translate", files={"image": photo}).headers["x-model"] == "facades/1"
