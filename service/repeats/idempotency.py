@@ -161,7 +161,7 @@ class Idempotency:
         ids = left.result_ids or result_ids(mine, stores.pictures)
 
         def claim(ledger: Transaction) -> list[Claim] | None:
-            removed = idempotency_table.claim(ledger, mine, now, orphan.owner if orphan else None, ids)
+            removed = idempotency_table.claim(ledger, mine, now, orphan, ids)
             if any(one == orphan and not one.shared for one in removed or ()):
                 for result_id in left.incomplete:
                     self.bury_in(ledger, result_id, stores.owner)

@@ -73,22 +73,23 @@ def find(ledger: Transaction, name: str, now: float) -> Claim | None:
 
 
 def claim(
-    ledger: Transaction, wanted: Claim, now: float, instead_of: str | None = None, result_ids: Collection[str] = ()
+    ledger: Transaction, wanted: Claim, now: float, instead_of: Claim | None = None, result_ids: Collection[str] = ()
 ) -> list[Claim] | None:
-    """Claim a key that is free, or unanswered by the owner `instead_of`, which is dead or has left it.
+    """Claim a key that is free, or has the unanswered claim `instead_of`, whose process is dead or has left it.
 
     Args:
         ledger: the transaction.
         wanted: the claim.
         now: the time.
-        instead_of: that owner; None: the key must be free.
+        instead_of: that claim; None: the key must be free.
         result_ids: the stored results that the answer will contain, if the request succeeds.
 
     Returns:
-        The claims that it replaces, expired ones or that owner's; None if another process was first.
+        The claims that it replaces, expired ones or `instead_of`; None if another process was first.
     """
-    replaceable = "name = ? AND (expires_at <= ? OR (owner = ? AND done = 0))"
-    removed = _delete(ledger, replaceable, (wanted.name, now, instead_of))
+    replaceable = "name = ? AND (expires_at <= ? OR (owner = ? AND expires_at = ? AND done = 0))"
+    owner, expires_at = (instead_of.owner, instead_of.expires_at) if instead_of else (None, None)
+    removed = _delete(ledger, replaceable, (wanted.name, now, owner, expires_at))
     entered = ledger.execute(
         "INSERT INTO idempotency (name, fingerprint, owner, expires_at) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (name) DO NOTHING",

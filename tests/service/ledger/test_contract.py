@@ -33,7 +33,7 @@ def insert(ledger: Connections, one: Job, most: int = 10) -> Job | None:
     return ledger.write(partial(jobs_table.insert, job=one, max_unfinished=most))
 
 
-def claims(ledger: Connections, one: Claim, now: float = 1.0, instead_of: str | None = None) -> bool:
+def claims(ledger: Connections, one: Claim, now: float = 1.0, instead_of: Claim | None = None) -> bool:
     return ledger.write(partial(idempotency_table.claim, wanted=one, now=now, instead_of=instead_of)) is not None
 
 
@@ -191,11 +191,11 @@ def test_concurrent_claims_of_a_key_succeed_once(connect: Connect) -> None:
 def test_a_key_of_a_dead_process_is_claimed_again_and_an_answered_one_is_not(ledger: Connections) -> None:
     mine, other = Claim("key", "print", "me", 100.0), Claim("key", "print", "other", 100.0)
     assert claims(ledger, mine)
-    assert not claims(ledger, other, instead_of="somebody else")
-    assert claims(ledger, other, instead_of="me")
+    assert not claims(ledger, other, instead_of=replace(mine, owner="somebody else"))
+    assert claims(ledger, other, instead_of=mine)
     assert not ledger.write(partial(idempotency_table.mark_answered, claimed=mine)), "it was claimed instead"
     assert ledger.write(partial(idempotency_table.mark_answered, claimed=other))
-    assert not claims(ledger, mine, instead_of="other")
+    assert not claims(ledger, mine, instead_of=other)
     assert ledger.read(partial(idempotency_table.find, name="key", now=1.0)) == replace(other, done=True)
     for _ in range(2):
         ledger.write(partial(idempotency_table.contain, claimed=other, result_ids=[ONE, TWO]))
@@ -213,7 +213,7 @@ def test_a_claim_returns_the_claims_that_it_replaces(ledger: Connections) -> Non
     claim = idempotency_table.claim
     assert ledger.write(partial(claim, wanted=one, now=1.0)) == []
     assert ledger.write(partial(claim, wanted=two, now=1.0)) is None
-    assert ledger.write(partial(claim, wanted=two, now=1.0, instead_of="a")) == [one]
+    assert ledger.write(partial(claim, wanted=two, now=1.0, instead_of=one)) == [one]
     ledger.write(partial(idempotency_table.mark_answered, claimed=two))
     assert ledger.write(partial(claim, wanted=three, now=100.0)) == [replace(two, done=True)]
 
@@ -236,7 +236,7 @@ def test_an_abandoned_claim_does_not_affect_a_later_one_of_the_same_process(ledg
 def test_a_claim_that_was_taken_over_adds_no_result_to_the_next_answer(ledger: Connections) -> None:
     frozen, later = Claim("key", "print", "frozen", 100.0), Claim("key", "print", "me", 100.0)
     assert claims(ledger, frozen)
-    assert claims(ledger, later, instead_of="frozen")
+    assert claims(ledger, later, instead_of=frozen)
     ledger.write(partial(idempotency_table.contain, claimed=frozen, result_ids=[ONE]))
     ledger.write(partial(idempotency_table.contain, claimed=later, result_ids=[TWO]))
     assert ledger.read(partial(idempotency_table.containing, result_id=ONE)) == []
@@ -251,7 +251,7 @@ def test_a_claim_taken_over_while_it_adds_its_result_does_not_add_it(connect: Co
 
         def contain(ledger: Transaction) -> Future[bool]:
             idempotency_table.contain(ledger, frozen, [ONE])
-            claiming = thread.submit(claims, there, later, instead_of="frozen")
+            claiming = thread.submit(claims, there, later, instead_of=frozen)
             wait([claiming], 0.3)
             return claiming
 
