@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from service.ledger.contract import Transaction
@@ -116,8 +116,12 @@ def results_of(ledger: Transaction, claimed: Claim) -> list[str]:
 
 
 def share(ledger: Transaction, claimed: Claim) -> None:
-    """Protect the results of a claim's request from removal, so that other requests can be given them."""
-    ledger.execute(f"UPDATE idempotency SET shared = 1 WHERE {_THIS}", _this(claimed))  # noqa: S608 -- values are bound
+    """Protect the results of a claim's request from removal, so that other requests can be given them.
+
+    The claim may have been left meanwhile.
+    """
+    for one in (claimed, replace(claimed, owner=f"{_LEFT}{claimed.owner}")):
+        ledger.execute(f"UPDATE idempotency SET shared = 1 WHERE {_THIS}", _this(one))  # noqa: S608 -- values are bound
 
 
 def containing(ledger: Transaction, result_id: str) -> list[Claim]:

@@ -90,3 +90,12 @@ def test_a_claim_that_was_left_twice_is_taken_over_only_by_who_has_seen_the_last
     assert claim(ledger, OTHER, ONE, instead_of=stale) is None
     latest = ledger.read(partial(idempotency_table.find, name="key", now=1.0))
     assert claim(ledger, OTHER, TWO, instead_of=latest) == [latest]
+
+
+def test_results_are_shared_also_after_their_claim_was_left(ledger: Connections) -> None:
+    claim(ledger, MINE, ONE)
+    ledger.write(partial(idempotency_table.leave, claimed=MINE))
+    assert ledger.write(partial(share_results, claim=MINE, ids=[ONE]))
+    left = ledger.read(partial(idempotency_table.find, name="key", now=1.0))
+    assert left is not None
+    assert left.shared
