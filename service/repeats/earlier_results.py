@@ -72,7 +72,8 @@ class EarlierResults:
 
         Those that this process has stored count before they are in the ledger.
         """
-        return bool(ids) and (self.store.unsaved_among(ids) or bool(index_table.known(ledger, ids)))
+        index = self.store.index
+        return self.store.unsaved_among(ids) or index.any_pending(ids) or bool(index_table.known(ledger, ids))
 
     def _load(self, ids: Sequence[str]) -> list[tuple[Encoded, dict[str, Any]]]:
         """Return the results with their sidecars; an empty list if one is missing or damaged."""

@@ -54,7 +54,12 @@ class ResultIndex:
     @property
     def pending(self) -> bool:
         """Whether some results are not in the table yet; `flush` writes them, or waits for a thread that does."""
-        return bool(self._unwritten) or self._flushing.locked()  # in this order: rows are taken under `_flushing`
+        return bool(self._unwritten)
+
+    def any_pending(self, result_ids: Sequence[str]) -> bool:
+        """Return whether one of these results is not in the table yet."""
+        with self._lock:
+            return any(one in self._unwritten for one in result_ids)
 
     def announce(self, sidecar: Mapping[str, Any]) -> None:
         """Record a spooled result; the next `flush`, or its save, inserts it in the table."""
@@ -78,16 +83,19 @@ class ResultIndex:
         """Insert the results that are not in the table yet; a failure is logged, and the next call tries again."""
         with self._flushing:
             with self._lock:
-                taken, self._unwritten = self._unwritten, {}
+                taken = dict(self._unwritten)
             if not taken:
                 return
             rows = [row_of(sidecar, saved=saved) for sidecar, saved in taken.values()]
             try:
                 self.write(partial(index_table.enter, rows=rows))
             except NotReady as error:
-                with self._lock:
-                    self._unwritten = {**taken, **self._unwritten}
                 _log.warning("results could not be indexed yet; retrying", error=str(error), results=len(taken))
+                return
+            with self._lock:
+                for result_id, written in taken.items():
+                    if self._unwritten[result_id] is written:  # else it was saved meanwhile
+                        del self._unwritten[result_id]
 
     def bury(self, result_id: str, owner: str) -> bool:
         """Commit and sync the tombstone of a result; False if it was deleted before.
