@@ -101,7 +101,7 @@ class RemoteModels:
         """Lease a version that may have to be loaded first."""
         if not any(self._offered_models(name, version)):
             for client in self._clients:
-                if client.ready:
+                if client.ready and client.loaded:  # one that still loads does not know all versions
                     try:
                         await client.load_version(name, version)
                     except EngineProcessLost as error:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,3 +74,21 @@ async def test_the_models_of_a_lost_engine_process_stay_known_until_its_replacem
                 assert not both.front.ready
             may_load.set()
             await until(both.serves_all)
+
+
+async def test_an_older_version_is_served_while_another_engine_process_still_loads(
+    pair: Callable[..., Any], add_model: Callable[..., Path], models_dir: Path
+) -> None:
+    add_model(models_dir, "photos", "inpaint", version=2)
+    may_load = threading.Event()
+
+    def load(manifest: Manifest) -> FakeEngine:
+        assert may_load.wait(20)
+        return FakeEngine(manifest)
+
+    async with pair(engines=2) as both, both.engine(1, fake=load), both.engine(0):
+        await until(lambda: both.serves_all() and all(client.ready for client in both.front.clients))
+        with ExitStack() as stack:
+            model = await asyncio.to_thread(stack.enter_context, both.front.models.lease("photos", 1))
+            assert model.manifest.version == 1
+        may_load.set()
