@@ -9,7 +9,7 @@ import pytest
 from service.core.errors import Gone, NotReady
 from service.saving.storage.disk import ResultFiles
 from tests.fakes.lost_answers import LosesAnswers
-from tests.service.repeats.painter import THREE, die, reply_with, server
+from tests.service.repeats.work import THREE, die, reply_with, server
 from tests.service.saving.store.slow_storage import SlowFiles
 
 

@@ -15,8 +15,8 @@ from service.repeats import idempotency_table
 from service.repeats.idempotency_table import Claim
 from service.saving.storage.disk import ResultFiles
 from tests.fakes.clock import Clock
-from tests.service.repeats.painter import THREE, die, reply_with, server
 from tests.service.repeats.processes import process
+from tests.service.repeats.work import THREE, die, reply_with, server
 
 
 @pytest.mark.parametrize("saved", [False, True])
