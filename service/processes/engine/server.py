@@ -55,6 +55,7 @@ class EngineServer:
         self._count = 0
         self._known: object = None
         self._readiness = Readiness(ready=False, loaded=False)
+        self._all_offered = asyncio.Event()
         self._renewing = asyncio.Lock()
         backend.metrics.watch(backend.metrics.ready, lambda: self._is_ready)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,6 +87,8 @@ class EngineServer:
             await self._renew_offers()
             readiness = Readiness(self._backend.ready, loaded)
             news, self._readiness = readiness != self._readiness, readiness
+            if loaded:
+                self._all_offered.set()
             self._row.ready, self._row.heartbeat_at = self._is_ready, time.monotonic()
             self._row.loading = self._backend.loading
             self._backend.metrics.refresh()
@@ -107,7 +110,7 @@ class EngineServer:
         finally:
             os.close(descriptor)
         if hello.wants_all:
-            await self._backend.loaded.wait()
+            await self._all_offered.wait()
         locked = await asyncio.to_thread(self._page_locks.lock, memory)
         self._count += 1
         backend, offers = self._backend, self._offers

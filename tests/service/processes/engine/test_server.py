@@ -20,6 +20,7 @@ from engines.fake import FakeEngine
 from engines.manifest import Manifest
 from service.core.batch_rows import Sample
 from service.core.pictures import Size
+from service.processes.engine import server as engine_server
 from tests.serving.waiting import until
 
 ORDER = Sample(Size(64, 64), {"image": np.ones((64, 64, 3), np.uint8), "mask": np.eye(64, dtype=np.uint8)})
@@ -92,3 +93,30 @@ async def test_an_older_version_is_served_while_another_engine_process_still_loa
             model = await asyncio.to_thread(stack.enter_context, both.front.models.lease("photos", 1))
             assert model.manifest.version == 1
         may_load.set()
+
+
+async def test_a_replacement_is_known_to_front_ends_only_with_all_its_models(
+    pair: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_load = threading.Event()
+
+    def load(manifest: Manifest) -> FakeEngine:
+        assert may_load.wait(20)
+        return FakeEngine(manifest)
+
+    def knows_all() -> bool:
+        for name in ("facades", "photos"):
+            both.front.models.lease(name).__enter__()
+        return bool(both.front.ready)
+
+    async with pair() as both:
+        async with both.engine():
+            await until(both.serves_all)
+        await until(lambda: not both.front.ready)
+        both.board.engine(0).clear_row()
+        monkeypatch.setattr(engine_server, "_POLL_INTERVAL_S", 0.5)
+        async with both.engine(fake=load) as engine:
+            await asyncio.sleep(0.1)  # the models are offered the next time half a second later
+            may_load.set()
+            await until(engine.backend.loaded.is_set)
+            await until(knows_all)
