@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,8 +34,18 @@ LONGEST = (
 """Files that take longest; they start first, so that the last to run are short."""
 
 
+STARTUP = Path(__file__).parent / "startup"
+"""Folder of what each Python does first that a test run with coverage starts."""
+
+
 def pytest_configure() -> None:
-    """Let Hypothesis try the same examples in each run, however long they take: a busy machine fails no test."""
+    """Let Hypothesis try the same examples in each run, however long they take: a busy machine fails no test.
+
+    With coverage, processes that are started import other projects' modules untraced.
+    """
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if "COVERAGE_PROCESS_CONFIG" in os.environ and str(STARTUP) not in path:
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(STARTUP), *filter(None, path)])
     settings.register_profile("retouch", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("retouch")
 
