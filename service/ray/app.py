@@ -24,6 +24,8 @@ _DRAIN_DELAY_S = 3.0
 """Delay in seconds before a drain, in which HAProxy's health checks notice it; longer than two check intervals."""
 _HEALTH_CHECK_INTERVAL_S = 2.0
 """Interval of Ray's health checks in seconds: a lost server is replaced sooner than with Ray's default of 10 s."""
+_SHUTDOWN_CHECK_INTERVAL_S = 0.2
+"""Interval in seconds at which Ray checks whether a process that must end is idle; its default is 2 s."""
 _GRACE_S = 10.0
 """Seconds that a server may take to end after its drain; then Ray waits as long again."""
 
@@ -69,7 +71,7 @@ def build(arguments: Arguments) -> Application:
     options: dict[str, Any] = {
         "ray_actor_options": {"num_cpus": arguments.cpus, "num_gpus": arguments.gpus},
         "graceful_shutdown_timeout_s": longest_stop_s + _GRACE_S,
-        "graceful_shutdown_wait_loop_s": 0.2,
+        "graceful_shutdown_wait_loop_s": _SHUTDOWN_CHECK_INTERVAL_S,
         "health_check_period_s": _HEALTH_CHECK_INTERVAL_S,
     }
     if arguments.max_replicas > arguments.min_replicas:
@@ -105,6 +107,7 @@ def _registrar(number: int, arguments: Arguments) -> Application:
     options: dict[str, Any] = {
         "num_replicas": 1,
         "ray_actor_options": {"num_cpus": 0, "resources": {PROXY: 1}},
+        "graceful_shutdown_wait_loop_s": _SHUTDOWN_CHECK_INTERVAL_S,
         "health_check_period_s": _HEALTH_CHECK_INTERVAL_S,
     }
     return serve.deployment(name=f"proxy-{number}", **options)(Registrar).bind(arguments.proxy_socket)
