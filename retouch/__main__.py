@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import os
 import re
@@ -24,7 +25,11 @@ def main() -> None:
     """Run the command line; the entry point of the console script."""
     open_closed_streams()
     try:
-        from retouch.command_line import app  # noqa: PLC0415 -- needs typer
+        gc.disable()  # what is imported is permanent: collections would find next to nothing
+        try:
+            from retouch.command_line import app  # noqa: PLC0415 -- needs typer
+        finally:
+            gc.enable()
 
         warnings.formatwarning = _formatted(warnings.formatwarning)
         app()

@@ -53,6 +53,7 @@ def make_serve_command() -> Callable[..., None]:
             typer.echo(to_toml(settings), nl=False)
             return
         from service.lifecycle.end_limit import write_stacks_on_request  # noqa: PLC0415 -- loads structlog
+        from service.lifecycle.loading import without_collections  # noqa: PLC0415 -- only a server needs it
 
         _log_start(settings)
         write_stacks_on_request()
@@ -62,8 +63,9 @@ def make_serve_command() -> Callable[..., None]:
             from service.processes.launcher.launcher import launch  # noqa: PLC0415 -- its processes load what they need
 
             raise typer.Exit(launch(settings, front_ends))
-        from service.compat.assembly import foreign_apis, grpc_server_opener  # noqa: PLC0415 -- loads the engines and FastAPI
-        from service.web.server import run  # noqa: PLC0415 -- as above
+        with without_collections():
+            from service.compat.assembly import foreign_apis, grpc_server_opener  # noqa: PLC0415 -- loads engines, FastAPI
+            from service.web.server import run  # noqa: PLC0415 -- as above
 
         raise typer.Exit(
             run(settings, apis=foreign_apis(settings.api_names), extra_server=grpc_server_opener(settings))

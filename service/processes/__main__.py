@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 
 from service.lifecycle.end_limit import write_stacks_on_request
+from service.lifecycle.loading import without_collections
 from service.processes.shared.assignment import Assignment, CodeChanged, end_with_launcher, read_assignment
 from service.processes.shared.code_version import code_version
 from service.telemetry.logs import configure_logs
@@ -36,10 +37,11 @@ def main() -> int:
 
 
 def _run_front_end(assignment: Assignment) -> int:
-    from service.compat.assembly import foreign_apis, grpc_server_opener  # noqa: PLC0415 -- each role loads its own
-    from service.lifecycle.end_requests import FRONT_END_APART_S, EndRequests  # noqa: PLC0415
-    from service.processes.front_end.backend import open_remote_backend  # noqa: PLC0415
-    from service.web.server import run  # noqa: PLC0415
+    with without_collections():
+        from service.compat.assembly import foreign_apis, grpc_server_opener  # noqa: PLC0415 -- each role loads its own
+        from service.lifecycle.end_requests import FRONT_END_APART_S, EndRequests  # noqa: PLC0415
+        from service.processes.front_end.backend import open_remote_backend  # noqa: PLC0415
+        from service.web.server import run  # noqa: PLC0415
 
     listener = socket.socket(fileno=assignment.listener)
     settings = assignment.settings
@@ -48,7 +50,8 @@ def _run_front_end(assignment: Assignment) -> int:
 
 
 def _run_engine_process(assignment: Assignment) -> int:
-    from service.processes.engine.server import serve  # noqa: PLC0415 -- as above
+    with without_collections():
+        from service.processes.engine.server import serve  # noqa: PLC0415 -- as above
 
     try:
         return _run_coroutine(serve(assignment))
