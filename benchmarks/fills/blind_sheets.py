@@ -1,6 +1,6 @@
 """Draws sheets of pairs for readers: the same holes filled by two models, left and right at random.
 
-    python -m benchmarks.host.blind_sheets MODEL OTHER --pictures 256=FOLDER --pictures 512=FOLDER --out OUT --key FILE
+    python -m benchmarks.fills.blind_sheets MODEL OTHER --pictures 256=FOLDER --pictures 512=FOLDER --out OUT --key FILE
 
 There is a sheet for each size and kind of hole; each is several PNGs of few pairs, so that details can be seen. A pair
 is the picture with its hole in magenta, then both fills, as served with `strategy=auto`. `--seed` determines pictures,

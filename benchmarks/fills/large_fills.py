@@ -1,6 +1,6 @@
 """Compares two candidates for filling pictures of 12 megapixels, scaled down or in crops: quality, time and memory.
 
-    python -m benchmarks.host.large_fills models/photos/5 FOLDER --lpips-features FILE [--json FILE] [--pictures OUT]
+    python -m benchmarks.fills.large_fills models/photos/5 FOLDER --lpips-features FILE [--json FILE] [--pictures OUT]
 
 Each way runs in a separate process, whose peak resident memory is reported. LPIPS is measured on the whole picture
 scaled down to 1024 pixels, and on windows of 512² in and around the hole at full resolution.

@@ -1,0 +1,57 @@
+"""Fills of turned pictures are compared as they lie in the picture."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.fills.several_fills import CaseMeasurement, fill_in_orientations, sheet_row, summarise
+from service.imaging.orientations import ORIENTATIONS
+from training.evaluate.cases import Case, Pixels
+from training.evaluate.painters import Painter
+
+TRUTH = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
+HOLE = np.zeros((16, 16), np.uint8)
+HOLE[2:5, 3:12] = 1
+CASE = Case("a", TRUTH, TRUTH, HOLE, "10-50 %")
+
+
+class TopLeftPainter(Painter):
+    """Fills holes with white in the top left quarter and with black elsewhere; keeps what it was shown."""
+
+    label = "model"
+
+    def __init__(self) -> None:
+        self.shown: list[Case] = []
+
+    def paint(self, case: Case) -> Pixels:
+        self.shown.append(case)
+        fill = np.zeros_like(case.source)
+        fill[:8, :8] = 255
+        return np.where(np.asarray(case.hole)[..., None] > 0, fill, case.source).astype(np.uint8)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_net_sees_picture_and_hole_in_eight_orientations_and_fills_come_back_upright() -> None:
+    painter = TopLeftPainter()
+    fills = fill_in_orientations(painter, CASE)
+    assert len({case.source.tobytes() for case in painter.shown}) == len(fills) == len(ORIENTATIONS)
+    for fill in fills:
+        np.testing.assert_array_equal(fill[HOLE == 0], TRUTH[HOLE == 0])
+    assert len({fill.tobytes() for fill in fills}) > 1
+
+
+def test_figures_are_means_in_relation_to_the_first_fill() -> None:
+    measured = [CaseMeasurement([0.2, 0.1], [20, 22], 0.05), CaseMeasurement([0.2, 0.3], [30, 26], 0.15)]
+    report = summarise(measured)
+    assert report["lpips_of_first"] == [1, 1]
+    assert report["psnr_db"] == [25, 24]
+    assert (report["lpips_between"], report["lpips_of_nearest"]) == pytest.approx((0.1, 0.75))
+
+
+def test_a_row_of_the_sheet_has_the_hole_and_four_fills() -> None:
+    row = sheet_row([TRUTH] * 8, CASE)
+    assert row.shape == (16, 5 * 16, 3)
+    assert (row[:, :16][HOLE > 0] == 128).all()
