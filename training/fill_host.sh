@@ -99,12 +99,13 @@ prepare_all() { # GPU: compile its part of the shapes, one after another, becaus
 }
 
 prepare() { # GPU CROP BATCH: run a few steps of one process, which fills the cache of compiled code
-    local shape
+    local shape extra
+    extra=$(sed -E 's/--set phase\.[^ ]+//g' <<<"$EXTRA") # it has a phase of its own
     export CUDA_VISIBLE_DEVICES=${DEVICES[$1]:-}
     # shellcheck disable=SC2046,SC2086 # flags are words
     python3 -m training plan "$CONFIG" --seconds 60 $(paths "$RUN/prepared-$2-$3") --set capacity_gb=8 \
         --set data.limit=600 --set data.threads=4 \
-        --set "phase=[{steps=50, batch=$3, crop=$2, learning_rate=1e-3}]" $EXTRA || return 1 # the next `start` repeats it
+        --set "phase=[{steps=50, batch=$3, crop=$2, learning_rate=1e-3}]" $extra || return 1 # the next `start` repeats it
     touch "$RUN/shape-$2:$3"
     for shape in $SHAPES; do
         if [ ! -e "$RUN/shape-$shape" ]; then return; fi

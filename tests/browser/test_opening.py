@@ -74,8 +74,13 @@ def behind(url: str) -> Iterator[str]:
 
 @pytest.fixture
 def starting(tmp_path: Path) -> Iterator[str]:
-    """URL of a server that has loaded one model and still compiles the others."""
-    server = ServedProcess(tmp_path, command=[ROOT / ".venv/bin/retouch", "serve"], engine="auto")
+    """URL of a server that has loaded a model that translates, a default, and still compiles one that fills."""
+    models = tmp_path / "models"
+    models.mkdir()
+    for name in ("facades", "photos-large"):
+        (models / name).symlink_to(ROOT / "models" / name)
+    command = [ROOT / ".venv/bin/retouch", "serve"]
+    server = ServedProcess(tmp_path, command=command, engine="auto", models_dir=models)
     try:
         server.start(ready=False)
         wait_until(lambda: httpx.get(f"{server.url}/v1/models").json()["models"] != [], COMPILED_MS / 1000)
