@@ -19,8 +19,8 @@ from service.core.reply import Encoded, Reply
 from service.imaging.files import codec
 from service.imaging.mask_plan import Headers
 from service.imaging.pool.parallel_steps import StepRunner
-from service.imaging.several_results import tiles_by_result
-from service.imaging.tasks import DecodingCost, PreparedRequest, Tile, timed_stage
+from service.imaging.several_results import tiles_of_result
+from service.imaging.tasks import DecodingCost, PreparedRequest, timed_stage
 from service.imaging.texture.patch_match import Kernel, StoppableKernel
 from service.imaging.texture.windows import copy_texture
 from service.saving.results import SpoolReservation, StoredResult
@@ -97,23 +97,21 @@ class ComputedRequest:
     abandoned: Event = field(default_factory=Event)
     """Set when no client waits for the reply any more: texture, which takes seconds, stops, and nothing is stored."""
 
-    def samples(self) -> list[list[Tile]]:
-        """Return the tiles of each picture."""
-        return tiles_by_result([done.tile for done in self.computed], self.model.manifest, self.order.options.pictures)
-
-    def encode_and_spool(self, tiles: Sequence[Tile], run_steps: StepRunner) -> Reply:
+    def encode_and_spool(self, run_steps: StepRunner) -> Reply:
         """Run all steps for a single picture."""
-        return self.spool([self.encode(tiles, self.timings, run_steps)])
+        return self.spool([self.encode(0, self.timings, run_steps)])
 
-    def encode(self, tiles: Sequence[Tile], timings: Timings, run_steps: StepRunner) -> Finished:
-        """Finish and encode one picture.
+    def encode(self, index: int, timings: Timings, run_steps: StepRunner) -> Finished:
+        """Finish and encode the picture of this index.
 
         Raises:
             Cancelled: the request was abandoned.
         """
         self._stop_if_abandoned()
         with timed_stage(timings, "postprocess"):
-            picture = self.prepared.finish(tiles)
+            tiles = [done.tile for done in self.computed]
+            own = tiles_of_result(tiles, self.model.manifest, self.order.options.pictures, index)
+            picture = self.prepared.finish(own)
         copied = self._copy_texture(picture, timings, run_steps)
         with timed_stage(timings, "encode"):
             order, ahead = self.order, self.prepared.strips()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from engines.errors import EngineError, ModelError, ModelNotFound
@@ -30,6 +30,7 @@ from service.core.reply import Reply
 from service.core.settings import Settings
 from service.imaging.model_inputs import why_not_servable
 from service.imaging.pool.codec_work import CodecWork
+from service.imaging.pool.parallel_steps import StepRunner
 from service.imaging.several_results import Draw, draw_latent, is_diverse, rows_of_results
 from service.imaging.tasks import PREPARE, DecodingCost, PreparedRequest, estimate_cost, read_headers
 from service.imaging.texture.patch_match import Kernel
@@ -106,10 +107,10 @@ class Pipeline:
                     reserved = self._reserve_spool(spool, order, model.manifest)
                     seed = self._choose_seed(order, model.manifest)
                     request = spool.enter_context(RequestToCompute(order, headers, model, call, timings, weight, trace))
-                    prepared = await self._prepare(request)
+                    prepared = await self._prepare(request, seed or 0)
                     if (plan := prepared.texture) is not None:
                         spool.enter_context(self.long_work.count(call, plan.work, order.options.pictures))
-                    computed = await self._compute(request, prepared, seed or 0)
+                    computed = await self._compute_rows(prepared.rows, model, call, trace)
                     timings.add("queue", max(done.queue_s for done in computed))
                     timings.add("infer", max(done.infer_s for done in computed))
                     result = ComputedRequest(
@@ -191,20 +192,19 @@ class Pipeline:
             return None
         return self.new_seed() if order.options.seed is None else order.options.seed
 
-    async def _prepare(self, request: RequestToCompute) -> PreparedRequest:
-        """Decode the files and cut tiles; steps that need no computed tile run while the engine computes."""
-        order, manifest, timings = request.order, request.model.manifest, request.timings
-        prepare = partial(PREPARE[order.task], order, request.headers, self.settings.max_pixels, manifest, timings)
+    async def _prepare(self, request: RequestToCompute, seed: int) -> PreparedRequest:
+        """Decode the files and make all rows; steps that need no computed tile run while the engine computes."""
+        order, manifest, max_pixels = request.order, request.model.manifest, self.settings.max_pixels
+        drawn = [order.seed_and_sample(seed, index) for index in range(order.options.pictures)]
+
+        def prepare(run_steps: StepRunner) -> PreparedRequest:
+            one = PREPARE[order.task](order, request.headers, max_pixels, manifest, request.timings, run_steps)
+            return replace(one, rows=rows_of_results(one.rows, manifest, drawn, self.draw))
+
         work, large = request.work_ahead, request.weight.large
         prepared = await self.codec_work.run_decoding(prepare, request.effort, work, large=large)
         request.call.raise_if_disconnected()
         return prepared
-
-    async def _compute(self, request: RequestToCompute, prepared: PreparedRequest, seed: int) -> list[ComputedSample]:
-        """Compute the tiles."""
-        drawn = [request.order.seed_and_sample(seed, index) for index in range(request.order.options.pictures)]
-        rows = rows_of_results(prepared.rows, request.model.manifest, drawn, self.draw)
-        return await self._compute_rows(rows, request.model, request.call, request.trace)
 
     async def _compute_rows(
         self, rows: list[Sample], model: BackendModel, call: Call, trace: StageTrace | None
@@ -260,14 +260,13 @@ class Pipeline:
                 result.call.on_large(computed=True)
         finish, file_format = partial(self.codec_work.run_encoding, slow=slow), result.order.format
         pixels, writes = result.prepared.size.height * result.prepared.size.width, bool(result.reserved)
-        samples = result.samples()
-        if len(samples) == 1:
-            return await finish(partial(result.encode_and_spool, samples[0]), pixels, file_format, writes=writes)
-        own = [Timings(on_ended=result.timings.on_ended) for _ in samples]
+        if (count := result.order.options.pictures) == 1:
+            return await finish(result.encode_and_spool, pixels, file_format, writes=writes)
+        own = [Timings(on_ended=result.timings.on_ended) for _ in range(count)]
         finished = await asyncio.gather(
             *(
-                finish(partial(result.encode, tiles, its), pixels, file_format, writes=False)
-                for tiles, its in zip(samples, own, strict=True)
+                finish(partial(result.encode, index, its), pixels, file_format, writes=False)
+                for index, its in enumerate(own)
             )
         )
         for stage in own[0].stages:  # the slowest picture's time is reported

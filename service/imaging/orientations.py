@@ -8,12 +8,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from engines.manifest import Manifest
 from service.core.batch_rows import Sample
 from service.core.pictures import Size
+
+_ROTATIONS = (None, cv2.ROTATE_90_COUNTERCLOCKWISE, cv2.ROTATE_180, cv2.ROTATE_90_CLOCKWISE)
+"""OpenCV's rotation for each number of quarter turns; numpy's takes 20 times as long for RGB."""
+_LEFT_TO_RIGHT = 1
 
 
 class Orientation(NamedTuple):
@@ -60,10 +65,20 @@ def turn_back(tile: NDArray[np.uint8], orientation: Orientation) -> NDArray[np.u
     """Return the H×W×C tile computed from a turned row as it lies in the picture; the first is returned as it is."""
     if orientation == UPRIGHT:
         return tile
-    unmirrored = tile[:, ::-1] if orientation.mirrored else tile
-    return np.ascontiguousarray(np.rot90(unmirrored, -orientation.quarter_turns))
+    unmirrored = cv2.flip(tile, _LEFT_TO_RIGHT) if orientation.mirrored else tile
+    return _with_channels(_rotated(unmirrored, -orientation.quarter_turns % 4), tile)
 
 
 def _turned(array: NDArray[Any], orientation: Orientation) -> NDArray[Any]:
-    turned = np.rot90(array, orientation.quarter_turns)
-    return np.ascontiguousarray(turned[:, ::-1] if orientation.mirrored else turned)
+    turned = _rotated(array, orientation.quarter_turns)
+    return _with_channels(cv2.flip(turned, _LEFT_TO_RIGHT) if orientation.mirrored else turned, array)
+
+
+def _rotated(array: Any, quarter_turns: int) -> Any:
+    rotation = _ROTATIONS[quarter_turns]
+    return array if rotation is None else cv2.rotate(array, rotation)
+
+
+def _with_channels(turned: Any, array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array with the axis of channels of `array`, of which OpenCV drops one of length 1."""
+    return turned.reshape(*turned.shape[:2], *array.shape[2:])  # type: ignore[no-any-return]

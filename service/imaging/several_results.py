@@ -55,13 +55,10 @@ def rows_of_results(
     return [replace(row, arrays={**row.arrays, "latent": latent}) for latent in latents for row in rows]
 
 
-def tiles_by_result(tiles: Sequence[Tile], manifest: Manifest, count: int) -> list[list[Tile]]:
-    """Return the tiles of each result, from the tiles of the rows that `rows_of_results` made."""
+def tiles_of_result(tiles: Sequence[Tile], manifest: Manifest, count: int, index: int) -> list[Tile]:
+    """Return the upright tiles of one of `count` results, from the tiles of the rows that `rows_of_results` made."""
     if manifest.samples_together:
-        return [[tile[index] for tile in tiles] for index in range(count)]
+        return [tile[index] for tile in tiles]
     each = len(tiles) // count
-    results = [list(tiles[index * each : (index + 1) * each]) for index in range(count)]
-    if manifest.has_latent:
-        return results
-    turned = zip(results, ORIENTATIONS, strict=False)
-    return [[turn_back(tile, orientation) for tile in own] for own, orientation in turned]
+    own = tiles[index * each : (index + 1) * each]
+    return list(own) if manifest.has_latent else [turn_back(tile, ORIENTATIONS[index]) for tile in own]

@@ -36,7 +36,7 @@ Tile = NDArray[np.uint8]
 class PreparedRequest:
     """A decoded request: the engine's rows and the function that finishes their tiles.
 
-    rows: the samples for the engine, still without latents.
+    rows: the samples for the engine, of one result and still without latents, or of all (`several_results`).
     size: the size of the result.
     coverage: the share of the pixels that are filled; None without a mask.
     finish: makes a picture from the tiles of all rows, in their order; once for each result. Thread-safe.

@@ -40,6 +40,14 @@ def test_a_tile_comes_back_as_it_was_before_it_was_turned(orientation: Orientati
     np.testing.assert_array_equal(turn_back(turned.arrays["image"], orientation), row.arrays["image"])
 
 
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+def test_a_grey_tile_keeps_its_axis_of_channels(orientation: Orientation) -> None:
+    grey = row_of(4, 6).arrays["image"][:, :, :1]
+    turned = turn_row(Sample(Size(4, 6), {"image": grey}), orientation).arrays["image"]
+    assert turned.ndim == 3
+    np.testing.assert_array_equal(turn_back(turned, orientation), grey)
+
+
 def test_image_and_mask_are_turned_together() -> None:
     for orientation in ORIENTATIONS:
         turned = turn_row(row_of(4, 6), orientation)

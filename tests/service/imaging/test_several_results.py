@@ -10,7 +10,7 @@ import pytest
 from engines.manifest import Manifest, TensorSpec
 from service.core.batch_rows import Sample
 from service.core.pictures import Size
-from service.imaging.several_results import draw_latent, is_diverse, rows_of_results, tiles_by_result
+from service.imaging.several_results import draw_latent, is_diverse, rows_of_results, tiles_of_result
 from tests.serving.tensor_specs import image, latent, mask, output
 
 MakeManifest = Callable[..., Manifest]
@@ -50,8 +50,9 @@ def test_without_latents_each_result_sees_the_rows_turned_and_gets_upright_tiles
     pictures = [np.random.default_rng(seed).integers(0, 256, (64, 64, 3), np.uint8) for seed in (1, 2)]
     rows = rows_of_results([Sample(Size(64, 64), {"image": one}) for one in pictures], manifest, [(0, 0)] * 3)
     assert len({row.arrays["image"].tobytes() for row in rows}) == 6
-    for tiles in tiles_by_result([row.arrays["image"] for row in rows], manifest, 3):
-        np.testing.assert_array_equal(tiles, pictures)
+    computed = [row.arrays["image"] for row in rows]
+    for index in range(3):
+        np.testing.assert_array_equal(tiles_of_result(computed, manifest, 3, index), pictures)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_every_sample_has_its_latent_and_all_its_crops_share_it(fake_manifest: M
     for position, row in enumerate(rows):
         np.testing.assert_array_equal(row.arrays["latent"], draw_latent(5, position // 2, 6))
     tiles = [np.full((1, 1, 3), number, np.uint8) for number in range(6)]
-    sorted_tiles = [[int(tile[0, 0, 0]) for tile in own] for own in tiles_by_result(tiles, manifest, 3)]
+    sorted_tiles = [[int(tile[0, 0, 0]) for tile in tiles_of_result(tiles, manifest, 3, index)] for index in range(3)]
     assert sorted_tiles == [[0, 1], [2, 3], [4, 5]]
 
 
@@ -85,5 +86,5 @@ def test_a_model_with_samples_together_gets_all_latents_in_one_row(fake_manifest
     assert [row.samples for row in rows] == [3, 3]
     np.testing.assert_array_equal(rows[1].arrays["latent"], np.stack([draw_latent(5, index, 6) for index in range(3)]))
     tiles = [np.arange(first, first + 3, dtype=np.uint8).reshape(3, 1, 1, 1) for first in (0, 10)]
-    sorted_tiles = [[int(tile[0, 0, 0]) for tile in own] for own in tiles_by_result(tiles, manifest, 3)]
+    sorted_tiles = [[int(tile[0, 0, 0]) for tile in tiles_of_result(tiles, manifest, 3, index)] for index in range(3)]
     assert sorted_tiles == [[0, 10], [1, 11], [2, 12]]

@@ -22,7 +22,9 @@ from engines.base import Array, BatchShape, Feed
 from engines.fake import FakeEngine, Fault, Hang
 from engines.manifest import Manifest
 from service.admission.memory_budget import MemoryBudget
+from service.imaging import several_results
 from tests.service.web.replies import poll
+from tests.serving.image_files import png
 from tests.serving.tensor_specs import image, latent, mask, output
 from tests.serving.waiting import until
 
@@ -216,6 +218,26 @@ def test_without_random_numbers_samples_are_fills_of_the_picture_turned(
         for one in results
     }
     assert rises == {(1, 1), (1, -1), (-1, 1), (-1, -1)}
+
+
+def test_pictures_are_turned_and_turned_back_on_codec_threads(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    def noting(turn: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any) -> Any:
+            threads.append(threading.current_thread().name.rpartition("_")[0])
+            return turn(*arguments)
+
+        return noted
+
+    for name in ("turn_row", "turn_back"):
+        monkeypatch.setattr(several_results, name, noting(getattr(several_results, name)))
+    hole = np.zeros((128, 128, 1), np.uint8)
+    hole[60:70, 60:70] = 255
+    with serve(codec_threads=2).client() as client:
+        files = {"image": png(np.zeros((128, 128, 3), np.uint8)), "mask": png(hole)}
+        assert client.post("/v1/inpaint", files=files, data={"samples": "3"}).status_code == 200
+    assert threads == ["decode"] * 3 + ["encode"] * 3
 
 
 def test_a_translation_without_random_numbers_has_one_result(serve: Serve, files: Files) -> None:
