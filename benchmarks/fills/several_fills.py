@@ -34,7 +34,7 @@ GREY = 128
 
 
 class CaseMeasurement(NamedTuple):
-    """What the fills of one picture are like."""
+    """Figures of the fills of one picture."""
 
     to_photograph: list[float]
     """LPIPS of each fill."""

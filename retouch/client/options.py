@@ -47,8 +47,8 @@ class InpaintOptions(PictureOptions, total=False):
     mask_resize: Scale a mask of another size instead of refusing it.
     strategy: Crop around the holes, compute the whole picture, or decide by its size.
     texture: `copied` gives the fill texture from the known part of the picture, where the server can; slower.
-    samples: 1 … 8 different results, of models that draw random numbers.
-    seed: 0 … 2⁶³−1: the same gives the same picture.
+    samples: 1 … 8 different results.
+    seed: 0 … 2⁶³−1: the same gives the same picture. Ignored by models that draw no random numbers.
     """
 
     mask_mode: Literal["white", "black", "alpha"]
