@@ -23,11 +23,13 @@ def described(manifest: Manifest) -> tuple[str, list[str], list[str]]:
     return found.endpoint, [part.name for part in found.parts], [field.name for field in found.fields]
 
 
-def test_inpainting_needs_a_mask_and_accepts_samples_only_for_models_with_latents(fake_manifest: MakeManifest) -> None:
-    fields = [*COMMON, "mask_mode", "mask_resize", "strategy", "texture"]
+def test_inpainting_needs_a_mask_and_accepts_samples_and_for_models_with_latents_a_seed(
+    fake_manifest: MakeManifest,
+) -> None:
+    fields = [*COMMON, "mask_mode", "mask_resize", "strategy", "texture", "samples"]
     assert described(fake_manifest("m", "inpaint")) == ("/v1/inpaint", ["image", "mask"], fields)
     diverse = fake_manifest("m", "inpaint", inputs=[image(), mask(), latent()])
-    assert described(diverse) == ("/v1/inpaint", ["image", "mask"], [*fields, "samples", "seed"])
+    assert described(diverse) == ("/v1/inpaint", ["image", "mask"], [*fields, "seed"])
     maskless = fake_manifest("m", "inpaint", inputs=[image()])
     assert described(maskless)[1] == ["image", "mask"], "the service needs it, whether the graph does or not"
 
