@@ -162,7 +162,7 @@ def test_a_model_that_draws_says_its_seed_and_repeats_it(client: GrpcClient) -> 
         (lambda good: with_parameters(good, timeout=-1), StatusCode.INVALID_ARGUMENT, "microseconds"),
         (lambda good: with_parameters(good, timeout=1.5), StatusCode.INVALID_ARGUMENT, "timeout: send a whole number"),
         (lambda good: with_parameters(good, priority=-1), StatusCode.INVALID_ARGUMENT, "priority"),
-        (lambda good: with_parameters(good, samples=2), StatusCode.INVALID_ARGUMENT, "same"),
+        (lambda good: with_parameters(good, samples=9), StatusCode.INVALID_ARGUMENT, "samples"),
         (lambda good: with_parameters(good, mask_mode="red"), StatusCode.INVALID_ARGUMENT, "mask_mode"),
         (lambda good: with_parameters(good, timeout=1), StatusCode.DEADLINE_EXCEEDED, "allow"),
     ],

@@ -162,7 +162,7 @@ PICTURE = ("upload", b"GIF89a", "image/gif")
         ({"model": "gpt-image-1"}, {}, "model"),
         ({"model": "DALL·E"}, {}, "model"),
         ({"model": "facades"}, {}, "model"),
-        ({"n": "2"}, {}, "n"),
+        ({"n": "9"}, {}, "n"),
         ({"n": "0"}, {}, "n"),
         ({"output_format": "gif"}, {}, "output_format"),
         ({"output_compression": "101"}, {}, "output_compression"),
