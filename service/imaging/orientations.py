@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from engines.manifest import Manifest
+from engines.manifest import FixedSize, Manifest
 from service.core.batch_rows import Sample
 from service.core.pictures import Size
 
@@ -46,10 +46,9 @@ ORIENTATIONS = (
 
 def can_turn(manifest: Manifest) -> bool:
     """Return whether a model fills turned pictures: it inpaints any part of a tile, and tiles of both orientations."""
-    if manifest.task != "inpaint" or getattr(manifest.size, "hole", None) is not None:
-        return False
-    sizes = set(manifest.size.tile_sizes())
-    return all((width, height) in sizes for height, width in sizes)
+    size = manifest.size
+    one_way = isinstance(size, FixedSize) and (size.height != size.width or size.hole is not None)
+    return manifest.task == "inpaint" and not one_way
 
 
 def turn_row(row: Sample, orientation: Orientation) -> Sample:
