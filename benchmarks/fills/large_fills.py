@@ -23,6 +23,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from benchmarks.fills.arguments import make_parser
 from engines.engine_choice import EngineOptions, open_engine
 from engines.fill_rules import FillRule, FillRules
 from engines.manifest import SizeRule, read_manifest
@@ -107,18 +108,10 @@ def judge(lpips: Lpips, filled: Path, truth: np.ndarray[Any, Any], hole: Bool2D)
 
 def main() -> None:
     """Fill, judge, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, help="folder of the model version")
-    parser.add_argument("folder", type=Path, help="folder of photographs")
-    parser.add_argument(
-        "--lpips-features", type=Path, required=True, help="AlexNet's features (safetensors), for LPIPS"
-    )
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads of the engine")
-    parser.add_argument("--cache-dir", type=Path, default=Path("cache"), help="folder for compiled engines")
+    parser = make_parser(__doc__)
     parser.add_argument(
         "--pictures", type=Path, default=Path("results/large-fills"), help="folder for the filled pictures"
     )
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     options.pictures.mkdir(parents=True, exist_ok=True)
     report: dict[str, Any] = {}

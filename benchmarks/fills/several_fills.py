@@ -8,7 +8,6 @@ in relation to the first fill's, and PSNR in the hole; for each picture the mean
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from contextlib import closing
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from benchmarks.fills.arguments import make_parser
 from engines.engine_choice import EngineOptions
 from service.core.batch_rows import Sample
 from service.core.pictures import Size
@@ -86,18 +86,10 @@ def sheet_row(fills: Sequence[Pixels], case: Case) -> Pixels:
 
 def main() -> None:
     """Fill, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, help="folder of the model version")
-    parser.add_argument("folder", type=Path, help="folder of photographs")
-    parser.add_argument(
-        "--lpips-features", type=Path, required=True, help="AlexNet's features (safetensors), for LPIPS"
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--kind", choices=KINDS, default="strokes", help="shape of the holes")
     parser.add_argument("--count", type=int, default=30, help="number of photographs, by file name")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads of the engine")
-    parser.add_argument("--cache-dir", type=Path, default=Path("cache"), help="folder for compiled engines")
     parser.add_argument("--sheet", type=Path, help="draw the first pictures with four fills of each, as a PNG")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     protocol = Protocol(data=options.folder, kinds=(options.kind,), coverage=Band(0.1, 0.5), limit=options.count)
     lpips, measured, rows = load_lpips(options.lpips_features), [], []
