@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from http.client import HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -108,6 +109,19 @@ def test_while_no_server_is_ready_one_that_lives_answers(proxy: Proxy, address: 
     assert httpx.get(f"{proxy.url}/readyz").status_code == 503
     assert httpx.get(f"{proxy.url}/livez").status_code == 200
     assert proxy.ready == set()
+
+
+@needs_haproxy
+@pytest.mark.parametrize("address", [_Loading], indirect=True)
+def test_while_no_server_is_ready_those_that_have_ended_cost_no_request(proxy: Proxy, address: str) -> None:
+    table = ProxyTable(proxy.socket)
+    with ExitStack() as ended:
+        for slot in (f"r{number}" for number in range(1, 9)):
+            reserved = ended.enter_context(socket.socket())
+            reserved.bind(("127.0.0.1", 0))  # a port at which nobody listens
+            table.place(slot, f"127.0.0.1:{reserved.getsockname()[1]}")
+        table.place("r9", address)
+        assert [httpx.get(f"{proxy.url}/livez").status_code for _ in range(40)] == [200] * 40
 
 
 @needs_haproxy
