@@ -61,12 +61,13 @@ class ProxyTable:
         return {row["svname"]: _slot(row["status"], row["addr"]) for row in rows}
 
     def place(self, slot: str, address: str) -> None:
-        """Put a server into a slot. It gets requests once its health check succeeds."""
+        """Put a server into a slot. It gets requests once its health check succeeds, and before if no other does."""
         host, _, port = address.rpartition(":")
         where = f"addr {host.strip('[]')} port {port}"
         # replaces another server, if the slot has one; requests under way there continue
         commands = [f"set server {section}/{slot} {what}" for what in (where, "state ready") for section in _SECTIONS]
-        self._ask(";".join([*commands, f"set server {READY}/{slot} health down"]))
+        healths = [f"set server {READY}/{slot} health down", f"set server {UNREADY}/{slot} health up"]
+        self._ask(";".join([*commands, *healths]))
 
     def clear(self, slot: str) -> None:
         """Empty a slot; requests under way continue."""

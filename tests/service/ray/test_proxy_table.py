@@ -111,17 +111,43 @@ def test_while_no_server_is_ready_one_that_lives_answers(proxy: Proxy, address: 
     assert proxy.ready == set()
 
 
+@pytest.fixture
+def ended(proxy: Proxy) -> Iterator[ProxyTable]:
+    """The table with eight servers that have ended."""
+    table = ProxyTable(proxy.socket)
+    with ExitStack() as ports:
+        for number in range(1, 9):
+            reserved = ports.enter_context(socket.socket())
+            reserved.bind(("127.0.0.1", 0))  # nobody listens there
+            table.place(f"r{number}", f"127.0.0.1:{reserved.getsockname()[1]}")
+        yield table
+
+
 @needs_haproxy
 @pytest.mark.parametrize("address", [_Loading], indirect=True)
-def test_while_no_server_is_ready_those_that_have_ended_cost_no_request(proxy: Proxy, address: str) -> None:
-    table = ProxyTable(proxy.socket)
-    with ExitStack() as ended:
-        for slot in (f"r{number}" for number in range(1, 9)):
-            reserved = ended.enter_context(socket.socket())
-            reserved.bind(("127.0.0.1", 0))  # a port at which nobody listens
-            table.place(slot, f"127.0.0.1:{reserved.getsockname()[1]}")
-        table.place("r9", address)
-        assert [httpx.get(f"{proxy.url}/livez").status_code for _ in range(40)] == [200] * 40
+def test_while_no_server_is_ready_those_that_have_ended_cost_no_request(
+    proxy: Proxy, ended: ProxyTable, address: str
+) -> None:
+    ended.place("r9", address)
+    assert [httpx.get(f"{proxy.url}/livez").status_code for _ in range(40)] == [200] * 40
+
+
+@needs_haproxy
+@pytest.mark.parametrize("address", [_Loading], indirect=True)
+def test_a_server_in_the_slot_of_one_that_has_ended_answers_at_once(
+    proxy: Proxy, ended: ProxyTable, address: str
+) -> None:
+    assert httpx.get(f"{proxy.url}/livez").status_code == 503
+    ended.place("r1", address)
+    assert httpx.get(f"{proxy.url}/livez").status_code == 200
+
+
+@needs_haproxy
+def test_when_all_servers_have_ended_a_request_is_refused_soon(proxy: Proxy, ended: ProxyTable) -> None:
+    assert [httpx.get(f"{proxy.url}/livez", timeout=5).json()["code"] for _ in range(3)] == ["not_ready"] * 3
+    for slot in ("r2", "r3", "r4", "r5", "r6", "r7", "r8"):
+        ended.clear(slot)
+    assert httpx.get(f"{proxy.url}/livez", timeout=5).json()["code"] == "not_ready"
 
 
 @needs_haproxy
