@@ -21,7 +21,7 @@ import structlog
 from engines.errors import RetouchError
 from service.admission.service_rate import ServiceRate
 from service.batching.local_backend import LocalBackend, open_local_backend
-from service.lifecycle.background import cancel_and_wait
+from service.lifecycle.background import cancel_and_wait, run_to_completion_on_thread
 from service.lifecycle.drain import EXIT_DEVICE_LOST
 from service.lifecycle.end_limit import END_WITHIN_S, end_within
 from service.lifecycle.sighup import hangup_signals
@@ -59,6 +59,7 @@ class EngineServer:
         self._renewing = asyncio.Lock()
         backend.metrics.watch(backend.metrics.ready, lambda: self._is_ready)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._connecting: set[asyncio.Task[None]] = set()
 
     @property
     def has_no_front_end(self) -> bool:
@@ -70,15 +71,13 @@ class EngineServer:
         return self._readiness.ready and self._readiness.loaded
 
     async def accept(self, listener: socket.socket) -> None:
-        """Accept connections of front ends, until cancelled."""
+        """Accept connections of front ends, until cancelled; none waits for another that waits for all models."""
         loop = asyncio.get_running_loop()
         while True:
             connection, _ = await loop.sock_accept(listener)
-            try:
-                await self._connect(connection)
-            except OSError as error:
-                _log.warning("front end rejected", reason=str(error))
-                connection.close()
+            task = loop.create_task(self._connect(connection))
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
 
     async def announce_changes(self) -> None:
         """Announce changes to front ends and write the heartbeat, until cancelled."""
@@ -97,14 +96,33 @@ class EngineServer:
                     session.channel.send(readiness)
             await asyncio.sleep(_POLL_INTERVAL_S)
 
-    def close(self) -> None:
-        """End all sessions."""
+    async def close(self) -> None:
+        """End all sessions, and the connections that wait to become one."""
+        for task in list(self._connecting):
+            await cancel_and_wait(task)
         for session in list(self._sessions):
             session.channel.close()
         self._offers.close()
 
     async def _connect(self, connection: socket.socket) -> None:
-        hello, descriptor = await asyncio.to_thread(receive_greeting, connection)
+        """Make a session of a connection, which is closed if that fails or is cancelled."""
+        with ExitStack() as stack:
+            stack.callback(connection.close)
+            try:
+                await self._open_session(connection)
+            except OSError as error:
+                _log.warning("front end rejected", reason=str(error))
+            else:
+                stack.pop_all()
+
+    async def _open_session(self, connection: socket.socket) -> None:
+        """Open a session after the front end's greeting.
+
+        Raises:
+            OSError: no valid greeting came in time, or its memory cannot be mapped.
+        """
+        greeting = partial(receive_greeting, connection)
+        hello, descriptor = await run_to_completion_on_thread(greeting)  # the thread uses the connection
         try:
             memory = Memory(descriptor, hello.slots_bytes)
         finally:
@@ -200,4 +218,4 @@ async def _open_server(backend: LocalBackend, row: StatusRow, page_locks: PageLo
     try:
         yield server
     finally:
-        server.close()
+        await server.close()

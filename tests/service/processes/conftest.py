@@ -39,11 +39,12 @@ class Engine:
 
 @dataclass
 class Pair:
-    """Both sides; `engine(index)` starts an engine process's side."""
+    """Both sides; `engine(index)` starts an engine process's side, `second_front()` another front end."""
 
     front: RemoteBackend
     board: StatusBoard
     engine: Callable[..., Any]
+    second_front: Callable[[], Any]
 
     def serves_all(self) -> bool:
         """Whether the front end knows all models of a ready engine process."""
@@ -113,13 +114,14 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
                 yield Engine(backend, server, fakes)
                 for task in tasks:
                     await cancel_and_wait(task)
-                server.close()
+                await server.close()
 
         async with AsyncExitStack() as stack:
             for listener in listeners:
                 stack.callback(listener.close)
             stack.callback(os.close, descriptor)
             front = await stack.enter_async_context(open_remote_backend(assignment, settings, Metrics(), slots_bytes))
-            yield Pair(front, board, engine)
+            second = assignment.model_copy(update={"index": 1})
+            yield Pair(front, board, engine, lambda: open_remote_backend(second, settings, Metrics(), slots_bytes))
 
     return make

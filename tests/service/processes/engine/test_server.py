@@ -77,6 +77,54 @@ async def test_the_models_of_a_lost_engine_process_stay_known_until_its_replacem
             await until(both.serves_all)
 
 
+async def test_a_front_end_that_starts_while_another_waits_for_a_replacement_gets_its_loaded_models_at_once(
+    pair: Callable[..., Any],
+) -> None:
+    may_load = threading.Event()
+
+    def load(manifest: Manifest) -> FakeEngine:
+        assert manifest.name == "photos" or may_load.wait(20)
+        return FakeEngine(manifest)
+
+    async with pair() as both:
+        async with both.engine():
+            await until(both.serves_all)
+        await until(lambda: not both.front.ready)
+        both.board.engine(0).clear_row()
+        async with both.engine(fake=load) as engine:
+            await asyncio.sleep(0.2)  # the first front end has connected again and waits
+            async with both.second_front() as started:
+                await until(lambda: started.ready and bool(started.clients[0].models))
+                with started.models.lease("photos") as model:
+                    tile = (await started.batcher.submit(ORDER, model, time.monotonic() + 20)).tile
+                assert tile.shape == (64, 64, 3)
+                assert not both.front.ready
+                may_load.set()
+                await until(both.serves_all)
+            assert engine.backend.loaded.is_set()
+
+
+async def test_a_front_end_that_waits_for_a_replacement_which_ends_is_served_by_the_next(
+    pair: Callable[..., Any],
+) -> None:
+    may_load = threading.Event()
+
+    def load(manifest: Manifest) -> FakeEngine:
+        assert manifest.name == "photos" or may_load.wait(20)
+        return FakeEngine(manifest)
+
+    async with pair() as both:
+        async with both.engine():
+            await until(both.serves_all)
+        await until(lambda: not both.front.ready)
+        both.board.engine(0).clear_row()
+        async with both.engine(fake=load):
+            await asyncio.sleep(0.2)  # the front end has connected again and waits
+        may_load.set()
+        async with both.engine():
+            await until(both.serves_all)
+
+
 async def test_an_older_version_is_served_while_another_engine_process_still_loads(
     pair: Callable[..., Any], add_model: Callable[..., Path], models_dir: Path
 ) -> None:
