@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
@@ -27,6 +28,8 @@ from service.saving.results import SpoolReservation, StoredResult
 from service.saving.sidecar import sidecar_of
 from service.saving.store import ResultStore
 from service.telemetry.tracing import StageTrace
+
+_ABANDONED = "nobody waits for the answer"
 
 
 def smallest_tile_pixels(manifest: Manifest) -> int:
@@ -94,8 +97,9 @@ class ComputedRequest:
     trace: StageTrace | None
     texture: Kernel | None
     """Copies texture into the fills; None if it was not requested."""
-    abandoned: Event = field(default_factory=Event)
-    """Set when no client waits for the reply any more: texture, which takes seconds, stops, and nothing is stored."""
+    stored: Future[Reply | None] = field(default_factory=Future)
+    """The reply once its pictures are stored, or None if that failed. It can be cancelled until storing begins: then
+    texture, which takes seconds, stops, and nothing is stored."""
 
     def encode_and_spool(self, run_steps: StepRunner) -> Reply:
         """Run all steps for a single picture."""
@@ -127,8 +131,8 @@ class ComputedRequest:
             return copy_texture(picture, plan, kernel, run_steps=run_steps)
 
     def _stop_if_abandoned(self) -> None:
-        if self.abandoned.is_set():
-            raise Cancelled("nobody waits for the answer")
+        if self.stored.cancelled():
+            raise Cancelled(_ABANDONED)
 
     def spool(self, finished: Sequence[Finished]) -> Reply:
         """Write the pictures to the spool, if they are saved, and return the reply; an error fails the request.
@@ -136,7 +140,16 @@ class ComputedRequest:
         Raises:
             Cancelled: the request was abandoned.
         """
-        self._stop_if_abandoned()
+        if not self.stored.set_running_or_notify_cancel():
+            raise Cancelled(_ABANDONED)
+        reply = None
+        try:
+            reply = self._spool(finished)
+        finally:
+            self.stored.set_result(reply)  # not the error, whose traceback leads to the pictures
+        return reply
+
+    def _spool(self, finished: Sequence[Finished]) -> Reply:
         copied = any(one.textured for one in finished)
         result_id = self.call.result_id or (lambda _: self.new_id())
         reply = Reply(

@@ -9,7 +9,7 @@ event loop's thread (imaging/pool/codec_work.py), the engine on the device worke
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +24,7 @@ from service.batching.backend import BackendModel, BackendModels, SampleQueue
 from service.computed_request import ComputedRequest, RequestToCompute, smallest_tile_pixels
 from service.core.batch_rows import ComputedSample, Sample
 from service.core.call import Call, Timings
-from service.core.errors import Cancelled, InvalidOption, NotFound, NotReady
+from service.core.errors import InvalidOption, NotFound, NotReady
 from service.core.order import Order
 from service.core.reply import Reply
 from service.core.settings import Settings
@@ -44,6 +44,8 @@ from service.telemetry.tracing import RequestTracer, StageTrace
 
 _ENCODED_OVER_UPLOAD = 4
 """Bytes reserved in the spool for a result, as a multiple of the upload's: a JPEG may be answered with a PNG."""
+_STORE_S = 1.0
+"""Longest time in seconds that a reply whose results are being stored may be late."""
 
 
 @dataclass(slots=True, eq=False)
@@ -228,25 +230,21 @@ class Pipeline:
         return done
 
     async def _encode_and_spool(self, result: ComputedRequest) -> Reply:
-        """Encode and spool. If the call is cancelled, work that has begun sees it in `result.abandoned`.
+        """Encode and spool. A call that is cancelled while its results are being stored continues to its end.
 
-        A call with an Idempotency-Key that is cancelled while its results are being stored continues to its end, so
-        that its repeats find the answer; otherwise they would store the results again.
+        Otherwise nobody would be given them, and repeats would store them again. A call without repeats waits briefly,
+        as the disk may hang; a job, which discards its results, not at all.
         """
-        finishing: Awaitable[Reply] = self._finish(result)
-        if keeps := result.call.has_repeats:
-            finishing = asyncio.ensure_future(finishing)
         try:
-            return await (asyncio.shield(finishing) if keeps else finishing)
+            return await self._finish(result)
         except BaseException as error:
-            result.abandoned.set()
-            if not keeps or not isinstance(error, asyncio.CancelledError):
+            if result.stored.cancel() or result.call.is_job or not isinstance(error, asyncio.CancelledError):
                 raise
-            with suppress(Cancelled):
-                return await finishing
+            limit_s = None if result.call.has_repeats else _STORE_S
+            with suppress(asyncio.TimeoutError):
+                if (reply := await asyncio.wait_for(asyncio.wrap_future(result.stored), limit_s)) is not None:
+                    return reply
             raise
-        finally:
-            del finishing  # breaks a reference cycle: the future, its error, the traceback, this frame
 
     async def _finish(self, result: ComputedRequest) -> Reply:
         """Encode and spool: all steps of a single picture on one thread, several pictures in parallel.

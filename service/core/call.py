@@ -78,6 +78,6 @@ class Call:
     def has_repeats(self) -> bool:
         """Whether repeats may request the same answer.
 
-        If so, the call continues without its client once its results are being stored.
+        If so, the call continues without its client, however long the storing of its results takes once it has begun.
         """
         return self.repeat_key is not None and not self.is_job

@@ -24,7 +24,7 @@ from service.admission.server_load import SingleFrontEndLoad
 from service.app import Service, open_service
 from service.batching.local_backend import open_local_backend
 from service.core.call import Call
-from service.core.errors import Cancelled, InferenceFailed
+from service.core.errors import Cancelled, InferenceFailed, NotReady
 from service.core.order import Order
 from service.core.schemas import TranslateOptions
 from service.core.settings import Settings
@@ -124,27 +124,64 @@ class Held:
         return self._function(*args)
 
 
-async def test_a_client_with_a_key_that_leaves_while_its_result_is_stored_is_answered_for_its_repeats(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("repeat_key", ["key", None])
+@pytest.mark.parametrize("samples", [1, 2])
+async def test_a_request_that_is_cancelled_while_its_result_is_stored_is_answered_all_the_same(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, repeat_key: str | None, samples: int
 ) -> None:
+    """By its deadline or by the end of its client, whose repeats get the answer: no result is stored for nobody."""
     async with opened(save=True) as (service, _):
         held = Held(service.pipeline.store.put)
         monkeypatch.setattr(service.pipeline.store, "put", held)
-        asked = asyncio.create_task(service.run(order(), await call(left=False, repeat_key="key")))
+        asked = asyncio.create_task(service.run(order(samples), await call(left=False, repeat_key=repeat_key)))
         await until(held.begun.is_set)
         asked.cancel()
         await asyncio.sleep(0)
         held.go_on.set()
-        assert (await asked).pictures[0].result_id
+        assert all(picture.result_id for picture in (await asked).pictures)
 
 
-async def test_a_client_with_a_key_that_leaves_before_has_nothing_stored(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+async def test_a_disk_that_hangs_delays_no_deadline_by_more_than_a_moment(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "_STORE_S", 0.01)
+    async with opened(save=True) as (service, _):
+        held = Held(service.pipeline.store.put)
+        monkeypatch.setattr(service.pipeline.store, "put", held)
+        asked = asyncio.create_task(service.run(order(), await call(left=False)))
+        await until(held.begun.is_set)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        held.go_on.set()
+
+
+async def test_a_request_that_is_cancelled_when_its_write_fails_is_cancelled(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise NotReady("the disk is full", code="storage_unavailable")
+
+    async with opened(save=True) as (service, _):
+        held = Held(fail)
+        monkeypatch.setattr(service.pipeline.store, "put", held)
+        asked = asyncio.create_task(service.run(order(), await call(left=False)))
+        await until(held.begun.is_set)
+        asked.cancel()
+        await asyncio.sleep(0)
+        held.go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+
+
+@pytest.mark.parametrize("repeat_key", ["key", None])
+async def test_a_request_that_is_cancelled_before_has_nothing_stored(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, repeat_key: str | None
 ) -> None:
     async with opened(save=True) as (service, _):
         held = Held(codec.encode)
         monkeypatch.setattr(codec, "encode", held)
-        asked = asyncio.create_task(service.run(order(), await call(left=False, repeat_key="key")))
+        asked = asyncio.create_task(service.run(order(), await call(left=False, repeat_key=repeat_key)))
         await until(held.begun.is_set)
         asked.cancel()
         await asyncio.sleep(0)
