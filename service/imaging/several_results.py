@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from engines.manifest import Manifest
 from service.core.batch_rows import Sample
+from service.core.pictures import Size
 from service.imaging.orientations import ORIENTATIONS, can_turn, turn_back, turn_row
 
 Tile = NDArray[np.uint8]
@@ -53,6 +54,15 @@ def rows_of_results(
     if manifest.samples_together:
         return [replace(row, arrays={**row.arrays, "latent": np.stack(latents)}, samples=len(latents)) for row in rows]
     return [replace(row, arrays={**row.arrays, "latent": latent}) for latent in latents for row in rows]
+
+
+def bytes_of_rows(tile: Size, manifest: Manifest, count: int) -> int:
+    """Return the memory of the rows of `count` results, image and mask, and of the model's tiles, if each has one tile.
+
+    Rows that differ by their latents share an image; turned ones have their own.
+    """
+    images = 1 if manifest.has_latent else count
+    return tile.height * tile.width * ((manifest.image_channels + 1) * images + manifest.output_channels * count)
 
 
 def tiles_of_result(tiles: Sequence[Tile], manifest: Manifest, count: int, index: int) -> list[Tile]:

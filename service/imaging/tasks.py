@@ -26,6 +26,7 @@ from service.imaging.files import codec, decode_cost, label_maps
 from service.imaging.files.header import Header, read_header
 from service.imaging.mask_plan import Headers, MaskPlan, plan_mask
 from service.imaging.pool.parallel_steps import DeferredStep, StepRunner, run_sequentially
+from service.imaging.several_results import bytes_of_rows
 from service.imaging.texture.windows import TexturePlan, working_bytes
 from service.telemetry.profiler_ranges import stage_range
 
@@ -75,9 +76,10 @@ class DecodingCost(NamedTuple):
         return self.large or self.copies_texture
 
     def with_results(self, order: Order, headers: Headers, manifest: Manifest) -> DecodingCost:
-        """Add the memory of all results but the first, which counts as the decoded upload, and of the texture stage.
+        """Add the memory of all results but the first, which counts as the decoded upload, of tiles, and of texture.
 
-        A result has the upload's size; from inpainting it has its channels and depth, too.
+        A result has the upload's size; from inpainting it has its channels and depth, too. How many tiles are needed
+        is not known before decoding: one for each result is counted, as large as that for the whole picture.
         """
         if (header := headers.get("image")) is None:
             return self
@@ -88,7 +90,9 @@ class DecodingCost(NamedTuple):
         pixels = header.size.height * header.size.width
         working = working_bytes(pixels) * order.options.pictures if order.wants_texture else 0
         result_bytes = pixels * (channels + (header.alpha or header.transparent)) * depth
-        decoded_bytes = self.decoded_bytes + (order.options.pictures - 1) * result_bytes + working
+        tile = crops.plan_whole(header.size, manifest.size).tile
+        held = (order.options.pictures - 1) * result_bytes + bytes_of_rows(tile, manifest, order.options.pictures)
+        decoded_bytes = self.decoded_bytes + held + working
         return self._replace(decoded_bytes=decoded_bytes, copies_texture=order.wants_texture)
 
 
