@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.metadata
 import os
 import re
@@ -10,6 +9,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
+
+from service.lifecycle.loading import without_collections
 
 _SERVE_REQUIREMENT = re.compile(r"([\w.-]+)[^;]*; extra == .serve.")
 """A requirement of the extra `serve` that has no further condition; the group is the package's name."""
@@ -25,11 +26,8 @@ def main() -> None:
     """Run the command line; the entry point of the console script."""
     open_closed_streams()
     try:
-        gc.disable()  # what is imported is permanent: collections would find next to nothing
-        try:
+        with without_collections():
             from retouch.command_line import app  # noqa: PLC0415 -- needs typer
-        finally:
-            gc.enable()
 
         warnings.formatwarning = _formatted(warnings.formatwarning)
         app()

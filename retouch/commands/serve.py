@@ -21,6 +21,7 @@ from pydantic_core import to_jsonable_python
 from service.core.retired_settings import RETIRED
 from service.core.setting_groups import SETTING_GROUPS
 from service.core.settings import CONFIG_VARIABLE, Settings, load_settings
+from service.lifecycle.loading import without_collections
 
 _Config = Annotated[
     Path | None, typer.Option(help=f"TOML file of settings, as --print-config prints it ({CONFIG_VARIABLE}).")
@@ -53,7 +54,6 @@ def make_serve_command() -> Callable[..., None]:
             typer.echo(to_toml(settings), nl=False)
             return
         from service.lifecycle.end_limit import write_stacks_on_request  # noqa: PLC0415 -- loads structlog
-        from service.lifecycle.loading import without_collections  # noqa: PLC0415 -- only a server needs it
 
         _log_start(settings)
         write_stacks_on_request()

@@ -86,6 +86,18 @@ def test_help_loads_no_model_library() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_what_a_command_loads_is_not_traversed_by_garbage_collections() -> None:
+    code = """
+import atexit, gc, sys
+from retouch.__main__ import main
+atexit.register(lambda: print(gc.isenabled(), gc.get_freeze_count() > 10_000))
+sys.argv = ["retouch", "--version"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[1:] == ["True True"]
+
+
 def test_the_module_runs_as_the_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "retouch", "--help"], capture_output=True, text=True, check=True, timeout=60
