@@ -38,7 +38,8 @@ class SingleFlight(Generic[T]):
         """Return the result of the computation in flight for the key; start `work` if there is none.
 
         The computation goes on if some callers are cancelled, even the one that started it. If all are, it is
-        cancelled. It may still finish: the last caller waits for it, `left_s()` seconds or at least `_MIN_FINISH_S`.
+        cancelled. It may still finish: the last caller waits for it, `left_s()` seconds or at least `_MIN_FINISH_S`. A
+        caller that is cancelled when it has just finished gets its result.
         """
         flight = self._flights.get(key)
         if flight is None:
@@ -48,11 +49,12 @@ class SingleFlight(Generic[T]):
         try:
             return await asyncio.shield(flight.task)
         except asyncio.CancelledError:
-            if flight.waiting > 1 or flight.task.done():
-                raise
-            flight.task.cancel()
-            self._flights.pop(key, None)  # the next caller starts anew
-            await asyncio.wait({flight.task}, timeout=max(_MIN_FINISH_S, left_s()))
+            if not flight.task.done():
+                if flight.waiting > 1:
+                    raise
+                flight.task.cancel()
+                self._flights.pop(key, None)  # the next caller starts anew
+                await asyncio.wait({flight.task}, timeout=max(_MIN_FINISH_S, left_s()))
             if not flight.task.done() or flight.task.cancelled():
                 raise
             return flight.task.result()

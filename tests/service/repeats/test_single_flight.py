@@ -93,6 +93,24 @@ async def test_work_that_finishes_despite_its_cancellation_answers_the_last_call
     assert (tasks[0].cancelled(), await tasks[1]) == (True, "stored")
 
 
+@pytest.mark.parametrize("callers", [1, 2])
+async def test_a_caller_that_is_cancelled_when_the_work_has_just_finished_gets_its_result(callers: int) -> None:
+    """Otherwise its deadline would turn a result that is stored already into an error."""
+    flights: SingleFlight[str] = SingleFlight()
+    gate = asyncio.Event()
+
+    async def work() -> str:
+        await gate.wait()
+        for task in tasks:
+            asyncio.get_running_loop().call_soon(task.cancel)  # before the callers see that the work is done
+        return "stored"
+
+    tasks = [asyncio.create_task(flights.run_or_join("key", work)) for _ in range(callers)]
+    await asyncio.sleep(0)
+    gate.set()
+    assert [await task for task in tasks] == ["stored"] * callers
+
+
 async def test_a_failure_reaches_all_callers_and_is_not_cached() -> None:
     flights: SingleFlight[str] = SingleFlight()
     work = Work()
