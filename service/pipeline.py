@@ -34,6 +34,7 @@ from service.imaging.pool.parallel_steps import StepRunner
 from service.imaging.several_results import Draw, draw_latent, is_diverse, rows_of_results
 from service.imaging.tasks import PREPARE, DecodingCost, PreparedRequest, estimate_cost, read_headers
 from service.imaging.texture.patch_match import Kernel
+from service.lifecycle.background import enter_on_thread
 from service.lifecycle.compiled import HOW_TO_INSTALL
 from service.saving.promise import StorePromise
 from service.saving.results import SpoolReservation
@@ -149,7 +150,7 @@ class Pipeline:
         name, _, version = reference.partition("/")
         lease = self.models.lease(name, int(version) if version else None)
         try:  # an older version is loaded on its first lease, which blocks
-            served = await asyncio.to_thread(leased.enter_context, lease) if version else leased.enter_context(lease)
+            served = await enter_on_thread(leased, lease) if version else leased.enter_context(lease)
         except ModelNotFound as error:
             raise NotFound(without_folders(str(error)), code="model_not_found", field="model") from error
         except (ModelError, EngineError) as error:

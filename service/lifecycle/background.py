@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -30,6 +31,28 @@ async def run_to_completion_on_thread(call: Callable[[], T]) -> T:
         with suppress(Exception):
             task.result()
         raise
+
+
+async def enter_on_thread(stack: ExitStack, manager: AbstractContextManager[T]) -> T:
+    """Enter a context manager, which blocks, on a thread; the stack exits it.
+
+    If the call is cancelled, it is exited on the event loop once it was entered.
+    """
+    entering = asyncio.create_task(asyncio.to_thread(manager.__enter__))
+    try:
+        entered = await asyncio.shield(entering)
+    except asyncio.CancelledError:
+        entering.add_done_callback(partial(_exit_if_entered, manager))
+        raise
+    finally:
+        del entering  # breaks a cycle: task, error, traceback, this frame
+    stack.push(manager)
+    return entered
+
+
+def _exit_if_entered(manager: AbstractContextManager[Any], entering: asyncio.Task[Any]) -> None:
+    if not entering.cancelled() and entering.exception() is None:
+        manager.__exit__(None, None, None)
 
 
 async def wait_for_any(*events: asyncio.Event) -> None:

@@ -6,8 +6,8 @@ import asyncio
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,11 @@ import pytest
 from engines.base import Feed
 from engines.fake import FakeEngine, Fault, NotANumber, no_fault
 from engines.manifest import Manifest
+from engines.repository.versions import ModelStatus
 from service import pipeline
 from service.admission.server_load import SingleFrontEndLoad
 from service.app import Service, open_service
+from service.batching.backend import BackendModel
 from service.batching.local_backend import open_local_backend
 from service.core.call import Call
 from service.core.errors import Cancelled, InferenceFailed, NotReady
@@ -189,6 +191,36 @@ async def test_a_request_that_is_cancelled_before_has_nothing_stored(
         with pytest.raises(asyncio.CancelledError):
             await asked
     assert not list((tmp_path / "results").rglob("*.png"))
+
+
+async def test_the_lease_of_a_client_that_leaves_while_its_version_loads_ends_on_the_event_loop(opened: Opened) -> None:
+    """Where front ends and engine processes are apart, a lease ends with a message, which only the loop may send."""
+    load, ended_on = Held(lambda: None), list[threading.Thread]()
+
+    class Models:
+        @contextmanager
+        def lease(self, name: str, version: int | None = None) -> Iterator[BackendModel]:
+            load()
+            try:
+                with loaded.lease(name, version) as model:
+                    yield model
+            finally:
+                ended_on.append(threading.current_thread())
+
+        def statuses(self) -> Sequence[ModelStatus]:
+            return loaded.statuses()
+
+    async with opened() as (service, _):
+        loaded, service.pipeline.models = service.pipeline.models, Models()
+        wanted = replace(order(), options=TranslateOptions(model="negative/1"))
+        asked = asyncio.create_task(service.pipeline.run(wanted, await call(left=False)))
+        await until(load.begun.is_set)
+        asked.cancel()
+        await asyncio.wait({asked})
+        del asked
+        load.go_on.set()
+        await until(lambda: ended_on)
+    assert ended_on == [threading.current_thread()]
 
 
 @pytest.mark.usefixtures("no_collections")
