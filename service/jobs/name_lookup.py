@@ -33,7 +33,7 @@ class NameLookup:
         """Resolve a host name to addresses, as `socket.getaddrinfo` returns them.
 
         Raises:
-            OSError: the name does not exist or cannot be resolved now.
+            OSError: the name does not exist or cannot be resolved now, such as without a thread for it.
         """
         if not self._slots.acquire(blocking=False):
             raise TooManyLookups("too many DNS look-ups are running; try again later")
@@ -58,7 +58,11 @@ class NameLookup:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(settle, addresses, error)
 
-        Thread(target=work, name="names", daemon=True).start()
+        try:
+            Thread(target=work, name="names", daemon=True).start()
+        except RuntimeError as error:
+            self._slots.release()
+            raise OSError(f"the server cannot start a thread ({error}); raise its limit of threads") from error
         return await found
 
 

@@ -48,3 +48,17 @@ async def test_slow_look_ups_are_limited_and_block_nothing_else() -> None:
     assert await waiting[1] == FOUND
     await until(lambda: not [thread for thread in threading.enumerate() if thread.name == "names"])
     assert await names("example.com", 443, 0) == FOUND
+
+
+async def test_a_look_up_for_which_no_thread_can_be_started_is_an_ordinary_error_and_takes_no_slot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    names = NameLookup(lambda *_: FOUND, max_concurrent=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(OSError, match="thread"):
+            await names("example.com", 443, 0)
+    assert await names("example.com", 443, 0) == FOUND
