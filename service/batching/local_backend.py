@@ -143,8 +143,11 @@ class LocalBackend:
             if self.own_process and self.supervisor.needs_new_process(state):
                 self.lost.set()
                 return
-            if state not in ("idle", "busy") and await asyncio.to_thread(self.supervisor.check, state):
-                self.metrics.worker_restarts.inc()
+            try:
+                if state not in ("idle", "busy") and await asyncio.to_thread(self.supervisor.check, state):
+                    self.metrics.worker_restarts.inc()
+            except Exception:  # such as no thread left to start: the next check tries again
+                log.exception("the device worker could not be replaced; retrying")
             if (self.supervisor.device_lost or self.models.device_lost) is not None:
                 self.lost.set()
 

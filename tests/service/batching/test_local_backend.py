@@ -24,10 +24,12 @@ from service.batching.batcher import Batcher, BatchPolicy
 from service.batching.local_backend import LocalBackend, open_local_backend
 from service.batching.supervisor import Supervisor
 from service.core.settings import Settings
+from service.lifecycle.background import run_in_background
 from service.telemetry.metrics import Metrics
 from tests.fakes.captured_logs import capture_logs
 from tests.fakes.lanes import FakeLaneEngine
 from tests.serving.fake_models import fake_manifest, write_model
+from tests.serving.waiting import until
 
 
 class BeginsToHang:
@@ -69,6 +71,27 @@ async def test_a_worker_that_begins_to_hang_between_two_checks_is_replaced_only_
         await asyncio.sleep(0.01)
     supervising.cancel()
     assert (hanging.given_up, backend.lost.is_set()) == (given_up, own_process)
+
+
+async def test_a_worker_whose_replacement_could_not_be_started_is_replaced_later(tmp_path: Path) -> None:
+    workers: list[Any] = [BeginsToHang(), None, SimpleNamespace(device_lost=None, state=lambda *_: "idle")]
+
+    def start() -> Any:
+        if (worker := workers.pop(0)) is None:
+            raise RuntimeError("can't start new thread")
+        return worker
+
+    supervisor = Supervisor(start, lambda _: None, lambda: 0.0, 60.0)
+    backend = LocalBackend(
+        Settings(),
+        ModelRepository(tmp_path, lambda *_: None),  # type: ignore[arg-type,return-value]
+        Batcher(BatchPolicy(8), lambda: 0.0),
+        supervisor,
+        Metrics(),
+    )
+    async with run_in_background(backend.supervise()):
+        await until(lambda: supervisor.restarts, 10)
+    assert supervisor.ready
 
 
 async def test_batches_of_every_size_are_warmed_up_on_all_lanes(models_dir: Path, tmp_path: Path) -> None:
