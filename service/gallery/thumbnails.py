@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 import cv2
 import numpy as np
@@ -88,7 +88,7 @@ class ThumbnailFiles:
             NotReady: code `ledger_unavailable`; nothing is kept.
         """
         path = self._path(result_id)
-        temporary = path.with_suffix(f".{os.getpid()}.new")
+        temporary = path.with_suffix(f".{uuid4().hex}.new")  # others may make the same thumbnail now
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._disk.write_soon(temporary, thumbnail)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,8 @@ from PIL import Image
 from service.core.pictures import Size
 from service.gallery.thumbnails import SIDE, ThumbnailFiles, make_thumbnail, thumbnail_size
 from service.saving.index import ResultIndex
+from service.saving.local_disk.disk import Disk
+from service.saving.local_disk.own_folders import THUMBNAILS
 
 ID = "ab" * 16
 
@@ -64,6 +68,42 @@ def test_a_thumbnail_is_stored_until_it_is_dropped(tmp_path: Path, index: Result
     files.drop(ID)
     files.drop(ID)
     assert files.find(ID) is None
+
+
+class HalfWay(Disk):
+    """A disk whose second write stops after half of its bytes until `go_on`; the first waits for it to get there."""
+
+    def __init__(self) -> None:
+        self._writes = iter((1, 2))
+        self.begun, self.half, self.go_on = threading.Event(), threading.Event(), threading.Event()
+
+    def write_soon(self, path: Path | str, data: bytes) -> None:
+        if next(self._writes) == 1:
+            super().write_soon(path, data)
+            self.begun.set()
+            assert self.half.wait(20)
+            return
+        super().write_soon(path, data[: len(data) // 2])
+        self.half.set()
+        assert self.go_on.wait(20)
+        super().write_soon(path, data)
+
+
+def test_a_thumbnail_that_two_clients_ask_for_at_once_is_complete_when_it_appears(
+    tmp_path: Path, index: ResultIndex
+) -> None:
+    disk = HalfWay()
+    files = ThumbnailFiles(tmp_path, index, disk)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(files.keep, ID, b"complete")
+        assert disk.begun.wait(20)
+        second = pool.submit(files.keep, ID, b"complete")
+        assert first.result(20)
+        found = files.find(ID)
+        disk.go_on.set()
+        assert second.result(20)
+    assert found == files.find(ID) == b"complete"
+    assert [path.name for path in (tmp_path / THUMBNAILS).rglob("*") if path.is_file()] == [f"{ID}.webp"]
 
 
 def test_a_thumbnail_made_while_its_result_is_deleted_is_not_stored(tmp_path: Path, index: ResultIndex) -> None:
