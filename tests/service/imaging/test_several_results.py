@@ -10,7 +10,7 @@ import pytest
 from engines.manifest import Manifest, TensorSpec
 from service.core.batch_rows import Sample
 from service.core.pictures import Size
-from service.imaging.several_results import draw_latent, is_diverse, rows_of_results, tiles_of_result
+from service.imaging.several_results import bytes_of_rows, draw_latent, is_diverse, rows_of_results, tiles_of_result
 from tests.serving.tensor_specs import image, latent, mask, output
 
 MakeManifest = Callable[..., Manifest]
@@ -53,6 +53,20 @@ def test_without_latents_each_result_sees_the_rows_turned_and_gets_upright_tiles
     computed = [row.arrays["image"] for row in rows]
     for index in range(3):
         np.testing.assert_array_equal(tiles_of_result(computed, manifest, 3, index), pictures)
+
+
+@pytest.mark.parametrize("inputs", [[image(), mask()], [image(), mask(), latent()]], ids=["turned", "drawn"])
+@pytest.mark.parametrize("count", [1, 8])
+def test_the_memory_of_rows_and_tiles_is_that_of_their_arrays(
+    count: int, inputs: list[dict[str, object]], fake_manifest: MakeManifest
+) -> None:
+    manifest = fake_manifest("m", "inpaint", inputs=inputs)
+    tile = Size(64, 64)
+    row = Sample(tile, {"image": np.zeros((*tile, 3), np.uint8), "mask": np.zeros(tile, np.uint8)})
+    rows = rows_of_results([row], manifest, [(0, index) for index in range(count)])
+    seen = {id(array): array.nbytes for one in rows for name, array in one.arrays.items() if name != "latent"}
+    tiles = count * np.zeros((*tile, 3), np.uint8).nbytes
+    assert bytes_of_rows(tile, manifest, count) == sum(seen.values()) + tiles
 
 
 @pytest.mark.parametrize(

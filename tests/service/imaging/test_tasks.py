@@ -25,12 +25,11 @@ from service.imaging.files.decode_cost import decoded_bytes
 from service.imaging.files.header import Header, read_header
 from service.imaging.pasting.areas import PasteArea, paste_areas
 from service.imaging.pool.parallel_steps import HelperThreads, StepRunner, run_sequentially
-from service.imaging.several_results import bytes_of_rows, rows_of_results
+from service.imaging.several_results import bytes_of_rows
 from service.imaging.tasks import DecodingCost, PreparedRequest
 from service.imaging.texture.windows import BYTES_PER_PIXEL, MAX_WINDOW_PIXELS
 from tests.serving import image_files as files
-from tests.serving.tensor_specs import image, instance, label, latent, output, reference
-from tests.serving.tensor_specs import mask as mask_input
+from tests.serving.tensor_specs import instance, label, output, reference
 
 LIMIT = 1_000_000
 T = TypeVar("T")
@@ -92,25 +91,6 @@ def test_each_result_beyond_the_first_takes_memory(
         cost = DecodingCost(9, 1000).with_results(order, {"image": header}, manifest)
         rows = bytes_of_rows(plan_whole(header.size, manifest.size).tile, manifest, samples)
         assert cost == DecodingCost(9, 1000 + beyond * 30 * 20 * bytes_a_pixel + rows)
-
-
-@pytest.mark.parametrize("drawn", [False, True])
-@pytest.mark.parametrize("samples", [1, 8])
-def test_the_rows_and_tiles_of_all_results_of_a_small_picture_count_as_memory(
-    drawn: bool, samples: int, photo: bytes, mask: bytes, fake_manifest: Callable[..., Manifest]
-) -> None:
-    size = {"kind": "fixed", "height": 512, "width": 512}
-    inputs = [image(), mask_input(), *([latent()] if drawn else [])]
-    manifest = fake_manifest("photos", "inpaint", size=size, inputs=inputs)
-    order = Order("inpaint", {"image": photo, "mask": mask}, InpaintOptions(samples=samples))
-    headers = tasks.read_headers(order.files, LIMIT)
-    prepared = tasks.prepare_inpaint(order, headers, LIMIT, manifest, Timings())
-    rows = rows_of_results(prepared.rows, manifest, [(0, index) for index in range(samples)])
-    seen = {id(array): array.nbytes for row in rows for name, array in row.arrays.items() if name != "latent"}
-    tiles = samples * 512 * 512 * 3
-    further_pictures = (samples - 1) * prepared.size.height * prepared.size.width * 3
-    counted = DecodingCost().with_results(order, headers, manifest).decoded_bytes
-    assert counted == sum(seen.values()) + tiles + further_pictures
 
 
 @pytest.mark.parametrize(("side", "pixels"), [(30, 900), (4000, MAX_WINDOW_PIXELS)])
