@@ -224,7 +224,7 @@ class EngineClient:
     def _release_if_unused(self, model: RemoteModel) -> None:
         if not model.offered and not model.users and self.models.get(model.lease) is model:
             del self.models[model.lease]
-            if self._connection is not None:
+            if self._connection is not None and self._connection is self._served_by:  # else another process's number
                 self._connection.send(Release(model.lease))
 
     def _handle_lost_connection(self, connection: Connection) -> None:

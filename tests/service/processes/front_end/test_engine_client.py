@@ -20,12 +20,15 @@ import uvloop
 from engines.base import Feed
 from engines.errors import EngineFailed
 from engines.fake import FakeEngine, Fault, Raise
+from engines.manifest import Manifest
 from service.core.batch_rows import Sample
 from service.core.errors import InferenceFailed
 from service.core.pictures import Size
+from service.lifecycle.background import run_in_background
+from service.processes.front_end.backend import RemoteModels
 from service.processes.front_end.engine_client import EngineClient
 from service.processes.shared.channel import greet, receive_greeting
-from service.processes.shared.messages import Hello, Readiness, encode
+from service.processes.shared.messages import Hello, Message, Offer, Readiness, Served, Status, encode
 from tests.serving.waiting import until
 
 
@@ -64,6 +67,43 @@ def test_a_change_is_announced_after_the_connection_is_ready_even_if_the_engine_
 
         uvloop.run(connect())
     assert seen[0]
+
+
+async def test_a_lease_that_outlives_its_engine_process_is_not_released_in_the_next(
+    short_folder: Path, fake_manifest: Callable[..., Manifest]
+) -> None:
+    """The next process numbers its models itself: the message would release another model, while it is used."""
+    manifest = fake_manifest("photos", "inpaint")
+    status = Status("photos", 1, "ready", manifest.model_dump_json(), "", "fake", "fp32", "cpu")
+
+    def send(engine: socket.socket, *messages: Message) -> None:
+        said = encode(list(messages))
+        engine.sendall(struct.pack("<I", len(said)) + said)
+
+    def accept() -> socket.socket:
+        engine = stack.enter_context(listener.accept()[0])
+        os.close(receive_greeting(engine)[1])
+        return engine
+
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        listener.bind(str(short_folder / "engine.sock"))
+        listener.listen()
+        client = EngineClient(short_folder / "engine.sock", 0, 2**16, lambda: None)
+        async with run_in_background(client.keep_connected()):
+            first = await asyncio.to_thread(accept)
+            send(first, Served([Offer(1, "photos", 1, "fake", "fp32")], [status]), Readiness(ready=True, loaded=True))
+            await until(lambda: client.ready)
+            with RemoteModels([client]).lease("photos"):
+                send(first, Served([], []))  # another version has replaced the model
+                await until(lambda: not client.models[1].offered)
+                first.close()
+                second = await asyncio.to_thread(accept)
+            await asyncio.sleep(0.05)
+            second.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                second.recv(1)
+            assert not client.models
 
 
 @pytest.mark.usefixtures("no_collections")
