@@ -206,7 +206,7 @@ def test_a_translation_that_draws_its_style_has_samples_too(
     assert (len(body["images"]), body["seed"]) == (2, 7)
 
 
-def test_each_sample_beyond_the_first_takes_memory_for_its_result(
+def test_each_sample_beyond_the_first_takes_memory_for_its_tile_and_its_result(
     serve: Serve, files: Files, models_dir: Path, add_model: Callable[..., Path]
 ) -> None:
     add_model(models_dir, "styled", "translate", inputs=[image(), latent()], output=output())
@@ -224,7 +224,7 @@ def test_each_sample_beyond_the_first_takes_memory_for_its_result(
             reply = client.post("/v1/translate", files={"image": files["image"]}, data=data)
             assert reply.status_code == 200
             seen.append(max(granted))
-    assert seen[1] - seen[0] == 7 * 64 * 64 * 3
+    assert seen[1] - seen[0] == 7 * 2 * 64 * 64 * 3
 
 
 def test_samples_of_a_request_share_its_batches(serve: Serve, files: Files, drawing: str) -> None:
