@@ -25,6 +25,7 @@ CALLS = {
     "results-delete_result": "404",
     "models-list_models": "200",
     "models-get_model": "200",
+    "models-get_version": "200",
     "operations-livez": "200",
     "operations-readyz": "200",
     "operations-metrics": "200",
