@@ -67,7 +67,8 @@ def test_python_raises_its_own_errors(client: openai.OpenAI, photo: bytes, mask:
 
 def test_python_raises_its_own_errors_asynchronously(url: str, photo: bytes) -> None:
     async def edit() -> None:
-        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        patient: dict[str, Any] = {"max_retries": 0, "timeout": 60}  # by default 5 s to connect: too short if busy
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", **patient) as client:
             await client.images.edit(image=photo, prompt="")
 
     with pytest.raises(openai.UnprocessableEntityError, match="alpha"):
