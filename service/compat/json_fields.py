@@ -73,15 +73,16 @@ class JsonFields(Mapping[str, msgspec.Raw]):
         value: object = self.value(name, str | int | float | bool, "")  # type: ignore[arg-type]
         return str(value).lower() if isinstance(value, bool) else str(value)
 
-    def picture(self, name: str) -> bytes:
-        """Return the file in a field, decoded from base64 or from a data URL.
+    def picture(self, name: str, shown: str = "") -> bytes:
+        """Return the file in a field, decoded from base64 or from a data URL; `shown` is its name for messages.
 
         Raises:
             InvalidRequest: the field is missing, empty or not base64; or it is a URL, which is never fetched.
         """
+        shown = shown or name
         if name not in self._raws:
-            raise InvalidRequest(f"`{name}` is missing; send the file in base64", code="missing_part", field=name)
-        return self.file(self._raws[name], name)
+            raise InvalidRequest(f"`{shown}` is missing; send the file in base64", code="missing_part", field=shown)
+        return self.file(self._raws[name], shown)
 
     def file(self, raw: msgspec.Raw, name: str) -> bytes:
         """Return the file in a raw JSON value as `picture` does; `name` is the field's, for messages."""

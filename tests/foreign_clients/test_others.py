@@ -73,14 +73,20 @@ def test_curl_edits_as_openai(url: str, files: dict[str, Path], native: bytes) -
     assert base64.b64decode(json.loads(curl(f"{url}/v1/images/edits", *parts))["data"][0]["b64_json"]) == native
 
 
-@pytest.mark.parametrize("api", ["iopaint", "open-inference", "automatic1111"])
+@pytest.mark.parametrize("api", ["openai", "iopaint", "open-inference", "automatic1111"])
 def test_curl_sends_json(url: str, files: dict[str, Path], native: bytes, in_base64: InBase64, api: str) -> None:
     image, hole = (in_base64(files[name].read_bytes()) for name in ("photo", "mask"))
     tensors = [
         {"name": name, "datatype": "BYTES", "shape": [1], "data": [data]}
         for name, data in (("image", image), ("mask", hole))
     ]
+    urls = {"images": [{"image_url": f"data:image/png;base64,{image}"}], "mask": {"image_url": hole}}
     path, body, found = {
+        "openai": (
+            "/v1/images/edits",
+            {**urls, "prompt": "", "mask_mode": "white"},
+            lambda reply: base64.b64decode(json.loads(reply)["data"][0]["b64_json"]),
+        ),
         "iopaint": ("/api/v1/inpaint", {"image": image, "mask": hole}, lambda reply: reply),
         "open-inference": (
             "/v2/models/photos/infer",

@@ -60,19 +60,28 @@ def parse_edit(parts: Sequence[Part]) -> ImagesRequest:
     files = {"image": _only(images, "image")}
     if masks and (masks[0].is_file or masks[0].size):
         files["mask"] = _only(masks, "mask")
-    options = _options(InpaintOptions, fields, _EDIT_FIELDS, "samples")
-    used = {*_EDIT_FIELDS, *_SHAPING_FIELDS}
-    if "mask" not in files and options.mask_mode != "alpha":
-        used.discard("mask_mode")
-    if "mask" not in files or not fields.get("mask_mode"):
-        options = options.model_copy(update={"mask_mode": "alpha"})
-    return ImagesRequest(
-        Order("inpaint", files, options),
-        stream=_is_stream(fields),
-        own_alpha="mask" not in files,
-        links=_wants_links(fields),
-        ignored=frozenset(fields) - used,
-    )
+    return _edit_of(files, fields, frozenset(fields))
+
+
+def parse_json_edit(fields: JsonFields) -> ImagesRequest:
+    """Convert the JSON of POST /v1/images/edits, with `images: [{"image_url": …}]` and `mask: {"image_url": …}`.
+
+    Raises:
+        InvalidRequest: there is no image or more than one, or a picture is not base64, or is a URL or the id of a file.
+        InvalidOption: a field is out of range.
+        NotFound: no model can have this name.
+    """
+    images = fields.objects("images")
+    if not images:
+        missing = "`images` has no image; send one, as data URL in its `image_url`"
+        raise InvalidRequest(missing, code="missing_part", field="images")
+    if len(images) > 1:
+        raise _several_images(len(images), "images")
+    files = {"image": images[0].picture("image_url", "images[0].image_url")}
+    if "mask" in fields:
+        files["mask"] = fields.nested("mask").picture("image_url", "mask.image_url")
+    texts = {name: fields.scalar(name) for name in (*_EDIT_FIELDS, *_SHAPING_FIELDS) if name in fields}
+    return _edit_of(files, texts, frozenset(fields) - {"images", "mask"})
 
 
 def parse_generation(fields: JsonFields) -> ImagesRequest:
@@ -93,20 +102,41 @@ def parse_generation(fields: JsonFields) -> ImagesRequest:
     )
 
 
+def _edit_of(files: Mapping[str, bytes], fields: Mapping[str, str], sent: frozenset[str]) -> ImagesRequest:
+    """Return the request for a fill; `sent` are the names of all fields but the files, also of unread ones."""
+    options = _options(InpaintOptions, fields, _EDIT_FIELDS, "samples")
+    used = {*_EDIT_FIELDS, *_SHAPING_FIELDS}
+    if "mask" not in files and options.mask_mode != "alpha":
+        used.discard("mask_mode")
+    if "mask" not in files or not fields.get("mask_mode"):
+        options = options.model_copy(update={"mask_mode": "alpha"})
+    return ImagesRequest(
+        Order("inpaint", files, options),
+        stream=_is_stream(fields),
+        own_alpha="mask" not in files,
+        links=_wants_links(fields),
+        ignored=sent - used,
+    )
+
+
 def _only(files: Sequence[Part], name: str) -> bytes:
     if not files:
         raise InvalidRequest(
             f"`{name}` is missing; send the file as multipart/form-data", code="missing_part", field=name
         )
     if len(files) > 1:
-        several = f"{len(files)} files as `{name}`: this server edits one at a time"
-        raise InvalidRequest(several, code="repeated_part", field=name)
+        raise _several_images(len(files), name)
     if not files[0].is_file:
         text = f"`{name}` is a text field; send the file itself, as URLs are never fetched"
         raise InvalidRequest(text, field=name)
     if not files[0].size:
         raise InvalidRequest(f"`{name}` is empty", code="empty_part", field=name)
     return files[0].data
+
+
+def _several_images(number: int, name: str) -> InvalidRequest:
+    several = f"{number} files as `{name}`: this server edits one at a time"
+    return InvalidRequest(several, code="repeated_part", field=name)
 
 
 def _texts(parts: Sequence[Part]) -> dict[str, str]:

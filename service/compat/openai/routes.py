@@ -13,31 +13,48 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from service.compat.json_fields import read_json
+from service.compat.json_fields import JSON_TYPE, off_loop, read_json
 from service.compat.openai.own_alpha import without_alpha
 from service.compat.openai.replies import error_body, images_events, images_json
-from service.compat.openai.requests import EDIT_LIMITS, ImagesRequest, parse_edit, parse_generation
+from service.compat.openai.requests import (
+    EDIT_LIMITS,
+    ImagesRequest,
+    parse_edit,
+    parse_generation,
+    parse_json_edit,
+)
 from service.core.errors import InvalidImage, InvalidOption, ServiceError, TooLarge, UnsupportedType
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
 from service.imaging.files.decode_cost import decoded_bytes
 from service.imaging.files.header import read_header
 from service.intake.options import ignored_header
-from service.web.foreign_api import ForeignApi, request_body
-from service.web.form import read_parts
+from service.web.foreign_api import ForeignApi
+from service.web.form import media_type, read_parts
 from service.web.intake import HttpIntake, admitted
 from service.web.responses import reply_headers
 
 router = APIRouter(tags=["openai"])
 _FILE = {"type": "string", "format": "binary", "description": "JPEG, PNG or WebP."}
+_PICTURE = {
+    "type": "object",
+    "properties": {"image_url": {"type": "string", "description": "A JPEG, PNG or WebP as data URL, or in base64."}},
+    "required": ["image_url"],
+}
+_ONE_PICTURE = {"type": "array", "items": _PICTURE, "minItems": 1, "maxItems": 1}
 _REPLY: dict[int | str, dict[str, Any]] = {
     200: {"description": "`data`: the pictures as `b64_json` or `url`. With `stream`, events."}
 }
 
 
-def _body(media_type: str, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+def _content(kind: str, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
     schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": True}
-    return request_body(schema, media_type)
+    return {kind: {"schema": schema}}
+
+
+def _body(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the `openapi_extra` of a route that requires a body of one of these media types."""
+    return {"requestBody": {"required": True, "content": content}}
 
 
 _TEXTS = {
@@ -65,13 +82,18 @@ _NUMBERS = {
     summary="Fill a hole",
     response_class=Response,
     responses=_REPLY,
-    openapi_extra=_body("multipart/form-data", {"image": _FILE, "mask": _FILE, **_TEXTS, **_NUMBERS}, ["image"]),
+    openapi_extra=_body(
+        {
+            **_content("multipart/form-data", {"image": _FILE, "mask": _FILE, **_TEXTS, **_NUMBERS}, ["image"]),
+            **_content(JSON_TYPE, {"images": _ONE_PICTURE, "mask": _PICTURE, **_TEXTS, **_NUMBERS}, ["images"]),
+        }
+    ),
 )
 async def edits(request: Request) -> Response:
     """Fill the transparent part (alpha 0) of `mask`, or of `image` if there is no mask.
 
-    A mask without alpha needs the field `mask_mode`: `white` or `black`. Fields that are not listed here are ignored;
-    the reply names them in `X-Ignored-Fields`.
+    The body is a form with files, or JSON with data URLs. A mask without alpha needs the field `mask_mode`: `white` or
+    `black`. Fields that are not listed here are ignored; the reply names them in `X-Ignored-Fields`.
     """
     return await _answer(request, _read_edit, "image_edit.completed")
 
@@ -82,7 +104,7 @@ async def edits(request: Request) -> Response:
     summary="Generate pictures",
     response_class=Response,
     responses=_REPLY,
-    openapi_extra=_body("application/json", {**_TEXTS, **_NUMBERS}, []),
+    openapi_extra=_body(_content(JSON_TYPE, {**_TEXTS, **_NUMBERS}, [])),
 )
 async def generations(request: Request) -> Response:
     """Generate pictures from random numbers. The prompt is ignored."""
@@ -103,6 +125,9 @@ async def _answer(request: Request, read: Callable[[HttpIntake], Awaitable[Image
 
 
 async def _read_edit(intake: HttpIntake) -> ImagesRequest:
+    if media_type(intake.request) == JSON_TYPE:
+        fields = await read_json(intake)
+        return await off_loop(intake.admitted_request.body_bytes, lambda: parse_json_edit(fields))
     reading = read_parts(intake.request, intake.count_bytes, max_body_bytes=intake.max_body_bytes, limits=EDIT_LIMITS)
     return parse_edit(await reading)
 

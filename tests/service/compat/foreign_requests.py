@@ -41,6 +41,15 @@ EDIT = ForeignRequest(
     body_of(part("image", PHOTO, "a.png"), part("mask", MASK, "b.png"), part("mask_mode", b"white")),
     lambda body: body["error"]["message"],
 )
+JSON_EDIT = ForeignRequest(
+    "openai",
+    EDIT.path,
+    "application/json",
+    json.dumps(
+        {"images": [{"image_url": as_text(PHOTO)}], "mask": {"image_url": as_text(MASK)}, "mask_mode": "white"}
+    ).encode(),
+    EDIT.message,
+)
 IOPAINT = ForeignRequest(
     "iopaint",
     "/api/v1/inpaint",
@@ -63,4 +72,4 @@ IMG2IMG = ForeignRequest(
     lambda body: body["detail"],
 )
 GOOD = (EDIT, IOPAINT, INFER, IMG2IMG)
-OF_JSON = (IOPAINT, INFER, IMG2IMG)
+OF_JSON = (JSON_EDIT, IOPAINT, INFER, IMG2IMG)
