@@ -127,7 +127,11 @@ class ServedProcess:
                 os.kill(process, signal.SIGUSR1)
 
     def __enter__(self) -> ServedProcess:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:  # also when the tests are interrupted: without this the server would stay
+            self.__exit__()
+            raise
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None and self._process.poll() is None:
