@@ -256,6 +256,28 @@ def test_a_photograph_that_is_closed_while_all_wait_lets_the_others_be_filled(op
     expect(tab.page.locator("#undo")).to_be_enabled()
 
 
+def test_all_photographs_get_one_fill_each_as_nobody_chooses_among_variants(open_tab: OpenTab, serve: Serve) -> None:
+    tab = open_tab(f"{serve().url}/").open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg").collect()
+    replies: list[str] = []
+    tab.page.on("response", lambda reply: "/v1/inpaint" in reply.url and replies.append(reply.headers["content-type"]))
+    tab.page.select_option("#samples", "4")
+    tab.drag(LINE)
+    tab.page.click("#mask-for-all")
+    tab.says("2 photographs are filled")
+    assert replies == ["image/png"] * 2
+
+
+def test_variants_of_a_photograph_that_is_not_shown_are_not_spoken_of(open_tab: OpenTab, serve: Serve) -> None:
+    server = serve(fake_batch_ms=1000)
+    tab = open_tab(f"{server.url}/").open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg").collect()
+    tab.page.select_option("#samples", "2")
+    tab.drag(LINE)
+    tab.page.click("#fill")
+    _show_next(tab)
+    tab.filled()
+    expect(tab.page.locator("#variants")).to_be_hidden()
+
+
 def _close(tab: Tab, name: str) -> None:
     tab.page.on("dialog", lambda dialog: dialog.accept())
     tab.page.click(f'#strip button[aria-label="Close {name}"]')

@@ -52,7 +52,7 @@ export class Strip {
       await picture.rest();
       picture.edit((mask) => replace(mask, data, width, height));
       const joinTo = picture.history.last;
-      await this.fills.filled(picture, this.fills.choice, call, joinTo);
+      await this.fills.filled(picture, this.fills.single, call, joinTo);
       return null;
     } catch (error) {
       if (!isOpen(picture)) return null;

@@ -45,6 +45,11 @@ export class FillControl {
     return { ...(model ? { model: model.key } : {}), ...(samples === "1" ? {} : { samples }), ...(texture ? { texture: "copied" } : {}) };
   }
 
+  /** The same for one fill, where nobody can choose among variants. */
+  get single() {
+    return { ...this.choice, samples: "1" };
+  }
+
   update() {
     const model = this.model();
     disable($("fill"), !this.workspace.active?.mask.area || !model);
@@ -78,15 +83,17 @@ export class FillControl {
       say("No model is ready yet.");
       return this.onWaiting();
     }
-    const done = await this.busy.run("Filling", (call) => this.filled(picture, this.choice, call, joinTo));
+    const choice = picture === this.workspace.active ? this.choice : this.single;
+    const done = await this.busy.run("Filling", (call) => this.filled(picture, choice, call, joinTo));
     this.update();
     if (!done) return;
     const seed = done.seed ? ` Seed ${done.seed}.` : "";
     const shown = picture === this.workspace.active;
     const { length } = done.patches;
+    const several = length > 1 && shown;
     // a visible fill is only announced to screen readers: a message would cover the picture
-    say(length > 1 ? `${length} variants: choose one.${seed}` : `Filled.${seed}`, false, !shown || seed !== "");
-    if (length > 1 && shown) this.#offer(picture, done.patches);
+    say(several ? `${length} variants: choose one.${seed}` : `Filled.${seed}`, false, !shown || seed !== "");
+    if (several) this.#offer(picture, done.patches);
   }
 
   /** Fills a picture within `Busy.run`. */
