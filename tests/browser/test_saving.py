@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageCms
+from playwright.sync_api import expect
 
 from tests.browser.conftest import OpenTab, Serve
 from tests.browser.tab import PICTURES, Tab, encoded, noise
@@ -212,3 +213,13 @@ def test_nothing_of_what_was_filled_is_seen_through_a_half_transparent_fill(tab:
     shown = Image.open(io.BytesIO(tab.page.screenshot(clip={"x": x, "y": y, "width": 1, "height": 1})))
     red, green, _ = shown.convert("RGB").getpixel((0, 0))
     assert red < green - 40
+
+
+def test_the_message_about_it_leaves_no_empty_box_behind(open_tab: OpenTab, serve: Serve) -> None:
+    tab = open_tab(f"{serve().url}/").open(PICTURES / "dress.jpg")
+    tab.saved()
+    tab.says("Saved")
+    message = tab.page.locator("#status")
+    expect(message).to_have_css("opacity", "1")
+    without_words = "line => { line.textContent = ''; return getComputedStyle(line).opacity; }"
+    assert message.evaluate(without_words) == "0"

@@ -28,6 +28,11 @@ PIXELS = """async image => {
     canvas.getContext("2d").drawImage(image, 0, 0);
     return canvas.toDataURL();
 }"""
+WIDTHS_OF_LINES = """words => {
+    const all = new Range();
+    all.selectNodeContents(words);
+    return [...all.getClientRects()].map(({ width }) => width);
+}"""
 
 
 def test_a_label_map_becomes_a_picture_that_can_be_saved_and_painted_on(tab: Tab) -> None:
@@ -237,3 +242,14 @@ def test_a_message_about_one_task_is_not_shown_over_the_next(tab: Tab) -> None:
     tab.says("Open a photograph first.")
     tab.page.click("#tab-results")
     expect(tab.page.locator("#status")).to_be_empty()
+
+
+def test_on_a_phone_no_line_of_a_wait_holds_its_last_letter_alone(open_tab: OpenTab, serve: Serve) -> None:
+    tab = open_tab(f"{serve().url}/", expected="ERR_", viewport={"width": 375, "height": 667})
+    tab.page.route("**/v1/generate", lambda route: route.abort())
+    tab.page.click("#tab-generate")
+    tab.page.click("#draw-form .main")
+    words = tab.page.locator("#busy-text")
+    expect(words).to_contain_text("cannot be reached: trying again in", timeout=30_000)
+    widths = words.evaluate(WIDTHS_OF_LINES)
+    assert min(widths) > max(widths) / 3
