@@ -40,6 +40,7 @@ async def await_with_deadline(
         timer.cancel()
         if disconnected is not None:
             disconnected.remove_done_callback(canceller.cancel_on_disconnect)
+        canceller.uncancel()  # also after work that finished despite its cancellation
         del canceller  # breaks a reference cycle through the error's traceback that would keep the pictures in memory
 
 
@@ -59,8 +60,13 @@ class _TaskCanceller:
     def is_cancelled_by_others(self) -> bool:
         """Whether the task was also cancelled from elsewhere; Python counts cancellations from 3.11 on."""
         if sys.version_info >= (3, 11):
-            return self._task is not None and self._task.uncancel() > 0
+            return self._task is not None and self._task.cancelling() > 1
         return False
+
+    def uncancel(self) -> None:
+        """Take its cancellation, if there was one, from the task's count, so that a later one is not taken for two."""
+        if sys.version_info >= (3, 11) and self.reason is not None and self._task is not None:
+            self._task.uncancel()
 
     def _cancel_with_reason(self, reason: DeadlineExceeded | Cancelled) -> None:
         if self.reason is None and self._task is not None:

@@ -88,6 +88,17 @@ async def test_the_caller_continues_after_a_deadline() -> None:
     assert await await_with_deadline(soon(0.01), 60.0) == "done"
 
 
+async def test_a_deadline_after_work_that_finished_despite_an_earlier_one_is_a_deadline_too() -> None:
+    async def store() -> str:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        return "stored"
+
+    assert await await_with_deadline(store(), 0.01) == "stored"
+    with pytest.raises(DeadlineExceeded):
+        await await_with_deadline(soon(60), 0.01)
+
+
 async def test_a_finished_answer_wins_over_a_disconnect() -> None:
     disconnected = asyncio.get_running_loop().create_future()
     assert await await_with_deadline(soon(), 5.0, disconnected) == "done"
