@@ -26,6 +26,24 @@ from tests.serving.waiting import until
 ORDER = Sample(Size(64, 64), {"image": np.ones((64, 64, 3), np.uint8), "mask": np.eye(64, dtype=np.uint8)})
 
 
+def photos_first(may_load: threading.Event) -> Callable[[Manifest], FakeEngine]:
+    """Return what loads `photos` at once, and every other model once the event is set."""
+
+    def load(manifest: Manifest) -> FakeEngine:
+        assert manifest.name == "photos" or may_load.wait(20)
+        return FakeEngine(manifest)
+
+    return load
+
+
+async def lose_engine_process(both: Any) -> None:
+    """Serve all models with an engine process, and end it."""
+    async with both.engine():
+        await until(both.serves_all)
+    await until(lambda: not both.front.ready)
+    both.board.engine(0).clear_row()
+
+
 def test_an_engine_process_imports_nothing_that_decodes_pictures() -> None:
     code = "import sys, service.processes.engine.server; print(*sys.modules)"
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -34,12 +52,7 @@ def test_an_engine_process_imports_nothing_that_decodes_pictures() -> None:
 
 async def test_a_loaded_model_serves_front_ends_while_others_still_load(pair: Callable[..., Any]) -> None:
     may_load = threading.Event()
-
-    def load(manifest: Manifest) -> FakeEngine:
-        assert manifest.name == "photos" or may_load.wait(20)
-        return FakeEngine(manifest)
-
-    async with pair() as both, both.engine(fake=load) as engine:
+    async with pair() as both, both.engine(fake=photos_first(may_load)) as engine:
         await until(lambda: both.front.ready and bool(both.front.clients[0].models))
         with both.front.models.lease("photos") as model:
             assert (await both.front.batcher.submit(ORDER, model, time.monotonic() + 20)).tile.shape == (64, 64, 3)
@@ -59,17 +72,9 @@ async def test_the_models_of_a_lost_engine_process_stay_known_until_its_replacem
     pair: Callable[..., Any],
 ) -> None:
     may_load = threading.Event()
-
-    def load(manifest: Manifest) -> FakeEngine:
-        assert manifest.name == "photos" or may_load.wait(20)
-        return FakeEngine(manifest)
-
     async with pair() as both:
-        async with both.engine():
-            await until(both.serves_all)
-        await until(lambda: not both.front.ready)
-        both.board.engine(0).clear_row()
-        async with both.engine(fake=load) as engine:
+        await lose_engine_process(both)
+        async with both.engine(fake=photos_first(may_load)) as engine:
             await until(lambda: len(engine.backend.models.statuses()) == 1)
             with both.front.models.lease("facades"):
                 assert not both.front.ready
@@ -81,17 +86,9 @@ async def test_a_front_end_that_starts_while_another_waits_for_a_replacement_get
     pair: Callable[..., Any],
 ) -> None:
     may_load = threading.Event()
-
-    def load(manifest: Manifest) -> FakeEngine:
-        assert manifest.name == "photos" or may_load.wait(20)
-        return FakeEngine(manifest)
-
     async with pair() as both:
-        async with both.engine():
-            await until(both.serves_all)
-        await until(lambda: not both.front.ready)
-        both.board.engine(0).clear_row()
-        async with both.engine(fake=load) as engine:
+        await lose_engine_process(both)
+        async with both.engine(fake=photos_first(may_load)) as engine:
             await asyncio.sleep(0.2)  # the first front end has connected again and waits
             async with both.second_front() as started:
                 await until(lambda: started.ready and bool(started.clients[0].models))
@@ -108,17 +105,9 @@ async def test_a_front_end_that_waits_for_a_replacement_which_ends_is_served_by_
     pair: Callable[..., Any],
 ) -> None:
     may_load = threading.Event()
-
-    def load(manifest: Manifest) -> FakeEngine:
-        assert manifest.name == "photos" or may_load.wait(20)
-        return FakeEngine(manifest)
-
     async with pair() as both:
-        async with both.engine():
-            await until(both.serves_all)
-        await until(lambda: not both.front.ready)
-        both.board.engine(0).clear_row()
-        async with both.engine(fake=load):
+        await lose_engine_process(both)
+        async with both.engine(fake=photos_first(may_load)):
             await asyncio.sleep(0.2)  # the front end has connected again and waits
         may_load.set()
         async with both.engine():
@@ -158,10 +147,7 @@ async def test_a_replacement_is_known_to_front_ends_only_with_all_its_models(
         return bool(both.front.ready)
 
     async with pair() as both:
-        async with both.engine():
-            await until(both.serves_all)
-        await until(lambda: not both.front.ready)
-        both.board.engine(0).clear_row()
+        await lose_engine_process(both)
         monkeypatch.setattr(engine_server, "_POLL_INTERVAL_S", 0.5)
         async with both.engine(fake=load) as engine:
             await asyncio.sleep(0.1)  # the models are offered the next time half a second later
