@@ -49,6 +49,13 @@ class BeginsToHang:
         return []
 
 
+def backend_of(supervisor: Supervisor, folder: Path, own_process: bool) -> LocalBackend:
+    """Return a backend without models."""
+    models = ModelRepository(folder, lambda *_: None)  # type: ignore[arg-type,return-value]
+    batcher = Batcher(BatchPolicy(8), lambda: 0.0)
+    return LocalBackend(Settings(), models, batcher, supervisor, Metrics(), own_process)
+
+
 @pytest.mark.parametrize(("own_process", "given_up"), [(True, 0), (False, 1)])
 async def test_a_worker_that_begins_to_hang_between_two_checks_is_replaced_only_in_a_shared_process(
     tmp_path: Path, own_process: bool, given_up: int
@@ -56,14 +63,7 @@ async def test_a_worker_that_begins_to_hang_between_two_checks_is_replaced_only_
     hanging, fresh = BeginsToHang(), SimpleNamespace(device_lost=None, state=lambda *_: "idle")
     workers: list[Any] = [hanging, fresh]
     supervisor = Supervisor(lambda: workers.pop(0), lambda _: None, lambda: 0.0, 60.0)
-    backend = LocalBackend(
-        Settings(),
-        ModelRepository(tmp_path, lambda *_: None),  # type: ignore[arg-type,return-value]
-        Batcher(BatchPolicy(8), lambda: 0.0),
-        supervisor,
-        Metrics(),
-        own_process,
-    )
+    backend = backend_of(supervisor, tmp_path, own_process)
     supervising = asyncio.create_task(backend.supervise())
     for _ in range(6000):
         if backend.lost.is_set() or supervisor.restarts:
@@ -82,13 +82,7 @@ async def test_a_worker_whose_replacement_could_not_be_started_is_replaced_later
         return worker
 
     supervisor = Supervisor(start, lambda _: None, lambda: 0.0, 60.0)
-    backend = LocalBackend(
-        Settings(),
-        ModelRepository(tmp_path, lambda *_: None),  # type: ignore[arg-type,return-value]
-        Batcher(BatchPolicy(8), lambda: 0.0),
-        supervisor,
-        Metrics(),
-    )
+    backend = backend_of(supervisor, tmp_path, own_process=False)
     async with run_in_background(backend.supervise()):
         await until(lambda: supervisor.restarts, 10)
     assert supervisor.ready
