@@ -220,6 +220,9 @@ def test_variants_are_shown_and_one_is_chosen(open_tab: OpenTab, serve: Serve, a
     tab.page.keyboard.press("Control+z")
     expect(tab.page.locator("#variants")).to_be_hidden()
     expect(tab.page.locator("#surface")).to_be_focused()
+    tab.page.keyboard.press("Control+Shift+z")
+    expect(choices.nth(2)).to_have_attribute("aria-pressed", "true")
+    expect(choices.nth(2)).to_be_visible()
 
 
 def test_painting_everything_is_answered_with_what_a_person_can_do(tab: Tab) -> None:

@@ -267,15 +267,25 @@ def test_all_photographs_get_one_fill_each_as_nobody_chooses_among_variants(open
     assert replies == ["image/png"] * 2
 
 
-def test_variants_of_a_photograph_that_is_not_shown_are_not_spoken_of(open_tab: OpenTab, serve: Serve) -> None:
+def test_variants_of_a_photograph_that_was_left_are_offered_when_it_is_shown_again(
+    open_tab: OpenTab, serve: Serve
+) -> None:
     server = serve(fake_batch_ms=1000)
     tab = open_tab(f"{server.url}/").open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg").collect()
     tab.page.select_option("#samples", "2")
     tab.drag(LINE)
     tab.page.click("#fill")
     _show_next(tab)
-    tab.filled()
-    expect(tab.page.locator("#variants")).to_be_hidden()
+    tab.says("Filled. dress.jpg has 2 variants to choose from.")
+    variants = tab.page.locator("#variants")
+    expect(variants).to_be_hidden()
+    tab.drag(OTHER_LINE)
+    tab.page.keyboard.press("PageUp")
+    second = variants.get_by_label("Variant 2")
+    second.click()
+    expect(second).to_have_attribute("aria-pressed", "true")
+    tab.drag(LINE)
+    expect(variants).to_be_hidden()
 
 
 def _close(tab: Tab, name: str) -> None:

@@ -60,13 +60,14 @@ export async function requested(api, { hole, area, sent, image, shown, mask }, c
   return { patches, seed };
 }
 
-/** Adds a fill to the picture and clears the mask that was sent, as one entry of the history. */
-export function applied(picture, { hole, sent }, patch, joinTo) {
+/** Adds the first of the fills to the picture and clears the mask that was sent, as one entry of the history. */
+export function applied(picture, { hole, sent }, variants, joinTo) {
+  const [patch] = variants;
   picture.mask.begin();
   writeSent(picture.mask, hole, sent, 0);
   const diff = picture.mask.commit();
   picture.patches = [...picture.patches, patch];
-  const changes = diff ? [{ patch }, { diff }] : [{ patch }];
+  const changes = [{ patch, variants }, ...(diff ? [{ diff }] : [])];
   // a stroke that was filled on release is one step, together with its fill
   if (joinTo && picture.history.last === joinTo) joinTo.changes.push(...changes);
   else picture.history.push({ changes });

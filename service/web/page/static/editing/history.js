@@ -2,7 +2,7 @@
 
 import { diffBytes } from "./mask.js";
 
-/** @typedef {{diff?: import("./mask.js").Diff, patch?: import("./picture.js").Patch}} Change */
+/** @typedef {{diff?: import("./mask.js").Diff, patch?: import("./picture.js").Patch, variants?: import("./picture.js").Patch[]}} Change `patch` is one of the `variants` */
 /** @typedef {{changes: Change[]}} Entry */
 
 const MOST_ENTRIES = 100;
@@ -57,5 +57,5 @@ function move(from, to) {
 }
 
 function entryBytes({ changes }) {
-  return changes.reduce((sum, { diff, patch }) => sum + (diff ? diffBytes(diff) : 0) + (patch ? patch.bytes : 0), 0);
+  return changes.reduce((sum, { diff, patch, variants = patch ? [patch] : [] }) => sum + (diff ? diffBytes(diff) : 0) + variants.reduce((all, { bytes }) => all + bytes, 0), 0);
 }

@@ -10,6 +10,8 @@ export class FillControl {
   /** Pictures with strokes that ended while other work was running. @type {Set<import("../editing/picture.js").Picture>} */
   #late = new Set();
   #waiting = false; // for a model
+  /** The fill whose variants the buttons show. @type {import("../editing/history.js").Change | undefined} */
+  #offered;
   /** Called when something is to be filled and no model is known. */
   onWaiting = () => {};
 
@@ -30,7 +32,7 @@ export class FillControl {
     busy.onEnd = (failed) => this.#afterWork(failed);
     for (const type of ["edit", "active"]) {
       workspace.addEventListener(type, () => {
-        hide($("variants")); // they belong to the fill just made
+        this.#offer();
         this.update();
       });
     }
@@ -45,7 +47,7 @@ export class FillControl {
     return { ...(model ? { model: model.key } : {}), ...(samples === "1" ? {} : { samples }), ...(texture ? { texture: "copied" } : {}) };
   }
 
-  /** The same for one fill, where nobody can choose among variants. */
+  /** The same for one fill, where nobody would choose among the variants of each photograph. */
   get single() {
     return { ...this.choice, samples: "1" };
   }
@@ -83,17 +85,16 @@ export class FillControl {
       say("No model is ready yet.");
       return this.onWaiting();
     }
-    const choice = picture === this.workspace.active ? this.choice : this.single;
-    const done = await this.busy.run("Filling", (call) => this.filled(picture, choice, call, joinTo));
+    const done = await this.busy.run("Filling", (call) => this.filled(picture, this.choice, call, joinTo));
     this.update();
     if (!done) return;
     const seed = done.seed ? ` Seed ${done.seed}.` : "";
     const shown = picture === this.workspace.active;
     const { length } = done.patches;
-    const several = length > 1 && shown;
+    const elsewhere = `Filled. ${picture.name} has ${length} variants to choose from.`;
+    const text = length < 2 ? "Filled." : shown ? `${length} variants: choose one.` : elsewhere;
     // a visible fill is only announced to screen readers: a message would cover the picture
-    say(several ? `${length} variants: choose one.${seed}` : `Filled.${seed}`, false, !shown || seed !== "");
-    if (several) this.#offer(picture, done.patches);
+    say(text + seed, false, !shown || seed !== "");
   }
 
   /** Fills a picture within `Busy.run`. */
@@ -109,7 +110,7 @@ export class FillControl {
         options.signal.throwIfAborted(); // cancelled or undone after the reply came
         return made;
       }, picture.closing.signal);
-      applied(picture, job, reply.patches[0], joinTo);
+      applied(picture, job, reply.patches, joinTo);
       this.workspace.edited(picture);
       return reply;
     } finally {
@@ -117,30 +118,26 @@ export class FillControl {
     }
   }
 
-  #offer(picture, patches) {
-    const entry = picture.history.last;
-    const buttons = patches.map((patch, i) => {
-      const area = widened(patch, Math.round(Math.max(patch.width, patch.height) / 4) + 8, picture);
-      const shown = picture.render(area);
-      patch.draw(shown.getContext("2d"), patch.x - area.x, patch.y - area.y);
-      const button = element("button", { ariaLabel: `Variant ${i + 1}`, ariaPressed: i === 0 }, thumbnail(shown, shown.width, shown.height, 84));
-      button.onclick = () => {
-        swap(picture, entry, patch);
-        for (const other of buttons) other.ariaPressed = other === button;
-        this.workspace.edited(picture);
-        $("variants").hidden = false;
-        button.focus();
-      };
-      return button;
-    });
-    $("variants").replaceChildren(...buttons);
-    $("variants").hidden = false;
+  /** Shows the variants of the fill that is the last step of the shown picture. */
+  #offer() {
+    const picture = this.workspace.active;
+    const change = picture?.history.last?.changes.find(({ variants }) => variants?.length > 1);
+    if (change && change !== this.#offered) $("variants").replaceChildren(...change.variants.map((patch, i) => this.#variant(picture, change, patch, i)));
+    this.#offered = change;
+    hide($("variants"), !change);
   }
-}
 
-/** Replaces the chosen variant by another one. */
-function swap(picture, entry, patch) {
-  const change = entry.changes.find((other) => other.patch);
-  picture.patches = picture.patches.map((other) => (other === change.patch ? patch : other));
-  change.patch = patch;
+  #variant(picture, change, patch, i) {
+    const area = widened(patch, Math.round(Math.max(patch.width, patch.height) / 4) + 8, picture);
+    const shown = picture.render(area);
+    patch.draw(shown.getContext("2d"), patch.x - area.x, patch.y - area.y);
+    const button = element("button", { ariaLabel: `Variant ${i + 1}`, ariaPressed: patch === change.patch }, thumbnail(shown, shown.width, shown.height, 84));
+    button.onclick = () => {
+      picture.patches = picture.patches.map((other) => (other === change.patch ? patch : other));
+      change.patch = patch;
+      for (const other of $("variants").children) other.ariaPressed = other === button;
+      this.workspace.edited(picture);
+    };
+    return button;
+  }
 }
