@@ -121,6 +121,21 @@ def test_strokes_on_another_photograph_are_filled_though_the_fill_before_them_wa
     assert tab.mask()[150, 100:140].all()
 
 
+def test_a_fill_asked_for_during_another_one_comes_after_it(open_tab: OpenTab, serve: Serve) -> None:
+    tab = open_tab(f"{serve(fake_batch_ms=1500).url}/").open(PICTURES / "dress.jpg", PICTURES / "dress_mask.png")
+    tab.collect()
+    tab.drag(LINE)
+    tab.page.click("#fill")
+    tab.page.keyboard.press("PageDown")
+    expect(tab.page.locator("#surface")).to_have_attribute("aria-label", re.compile("dress_mask"))
+    tab.drag(LINE)
+    tab.page.click("#fill")
+    tab.says("This is filled next.")
+    expect(tab.page.locator("#fill")).to_be_disabled(timeout=30_000)
+    tab.page.keyboard.press("PageUp")
+    expect(tab.page.locator("#fill")).to_be_disabled()
+
+
 def test_a_stroke_in_progress_when_a_fill_comes_is_kept_whole(open_tab: OpenTab, serve: Serve) -> None:
     tab = open_tab(f"{serve(fake_batch_ms=500).url}/").open(PICTURES / "dress.jpg").collect()
     tab.drag(LINE)
@@ -198,31 +213,6 @@ def test_a_model_that_is_gone_is_replaced_by_those_that_are_there(
     tab.says("No model photos/5")
     expect(tab.page.locator("#model")).to_have_value("photos/6")
     tab.fill()
-
-
-def test_variants_are_shown_and_one_is_chosen(open_tab: OpenTab, serve: Serve, all_models: Path) -> None:
-    tab = open_tab(f"{serve(models_dir=all_models).url}/").open(PICTURES / "dress.jpg").collect()
-    expect(tab.page.locator("#samples-field")).to_be_visible()
-    tab.page.select_option("#model", "diverse/1")
-    tab.page.select_option("#samples", "4")
-    tab.drag(LINE)
-    tab.page.click("#fill")
-    tab.says("4 variants: choose one. Seed")
-    choices = tab.page.locator("#variants button")
-    expect(choices).to_have_count(4)
-    seen = []
-    for i in range(4):
-        choices.nth(i).click()
-        seen.append(np.asarray(tab.saved()).tobytes())
-    assert len(set(seen)) > 1
-    choices.nth(2).press("Enter")
-    expect(choices.nth(2)).to_be_focused()
-    tab.page.keyboard.press("Control+z")
-    expect(tab.page.locator("#variants")).to_be_hidden()
-    expect(tab.page.locator("#surface")).to_be_focused()
-    tab.page.keyboard.press("Control+Shift+z")
-    expect(choices.nth(2)).to_have_attribute("aria-pressed", "true")
-    expect(choices.nth(2)).to_be_visible()
 
 
 def test_painting_everything_is_answered_with_what_a_person_can_do(tab: Tab) -> None:

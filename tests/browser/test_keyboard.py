@@ -284,3 +284,10 @@ def test_no_frame_is_around_the_picture_while_one_paints_on_it_with_the_mouse(ta
     for key in ("Shift+Tab", "Tab"):
         tab.page.keyboard.press(key)
     assert tab.page.locator("#surface").evaluate(framed), "the keyboard's place is not seen"
+
+
+def test_where_there_are_no_keys_the_help_speaks_of_fingers(open_tab: OpenTab, url: str) -> None:
+    tab = open_tab(url, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    tab.page.tap("#help")
+    expect(tab.page.locator("#help-dialog")).to_contain_text("one finger paints, two move and enlarge")
+    expect(tab.page.locator("#keys")).to_be_hidden()

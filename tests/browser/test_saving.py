@@ -223,3 +223,16 @@ def test_the_message_about_it_leaves_no_empty_box_behind(open_tab: OpenTab, serv
     expect(message).to_have_css("opacity", "1")
     without_words = "line => { line.textContent = ''; return getComputedStyle(line).opacity; }"
     assert message.evaluate(without_words) == "0"
+
+
+def test_a_message_of_several_lines_stands_in_the_middle_of_its_box(tab: Tab) -> None:
+    tab.page.set_input_files("#pick-pictures", [{"name": "a.jpg", "mimeType": "image/jpeg", "buffer": b"no"}])
+    tab.says("a.jpg cannot be opened")
+    gaps = """line => {
+        const all = new Range();
+        all.selectNodeContents(line);
+        const [words, box] = [all.getBoundingClientRect(), line.getBoundingClientRect()];
+        return [words.left - box.left, box.right - words.right];
+    }"""
+    left, right = tab.page.locator("#status").evaluate(gaps)
+    assert abs(left - right) < 4

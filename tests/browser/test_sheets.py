@@ -210,6 +210,31 @@ def test_the_key_comes_from_the_environment(open_tab: OpenTab, serve: Serve, tmp
         run(text, language, tmp_path, RETOUCH_API_KEY="rt_wrong")
 
 
+def test_variants_are_shown_and_one_is_chosen(open_tab: OpenTab, serve: Serve, all_models: Path) -> None:
+    tab = open_tab(f"{serve(models_dir=all_models).url}/").open(PICTURES / "dress.jpg").collect()
+    expect(tab.page.locator("#samples-field")).to_be_visible()
+    tab.page.select_option("#model", "diverse/1")
+    tab.page.select_option("#samples", "4")
+    tab.drag(LINE)
+    tab.page.click("#fill")
+    tab.says("4 variants: choose one. Seed")
+    choices = tab.page.locator("#variants button")
+    expect(choices).to_have_count(4)
+    seen = []
+    for i in range(4):
+        choices.nth(i).click()
+        seen.append(np.asarray(tab.saved()).tobytes())
+    assert len(set(seen)) > 1
+    choices.nth(2).press("Enter")
+    expect(choices.nth(2)).to_be_focused()
+    tab.page.keyboard.press("Control+z")
+    expect(tab.page.locator("#variants")).to_be_hidden()
+    expect(tab.page.locator("#surface")).to_be_focused()
+    tab.page.keyboard.press("Control+Shift+z")
+    expect(choices.nth(2)).to_have_attribute("aria-pressed", "true")
+    expect(choices.nth(2)).to_be_visible()
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_variants_drawings_and_translations_run_too(
     open_tab: OpenTab, serve: Serve, all_models: Path, tmp_path: Path, language: str

@@ -7,7 +7,7 @@ import { prefer, preferences } from "./preferences.js";
 import { say } from "./status.js";
 
 export class FillControl {
-  /** Pictures with strokes that ended while other work was running. @type {Set<import("../editing/picture.js").Picture>} */
+  /** Pictures to be filled after the work that is running. @type {Set<import("../editing/picture.js").Picture>} */
   #late = new Set();
   #waiting = false; // for a model
   /** The fill whose variants the buttons show. @type {import("../editing/history.js").Change | undefined} */
@@ -63,23 +63,25 @@ export class FillControl {
 
   /** After each stroke: fills at once in that mode. */
   afterStroke() {
-    const { active } = this.workspace;
-    if (!$("instant").checked) return;
-    if (this.busy.running) this.#late.add(active);
-    else this.fill(active.history.last);
+    if ($("instant").checked) this.fill(this.workspace.active.history.last);
   }
 
-  /** Fills strokes that ended meanwhile, one picture after the other, except a picture whose fill has failed. */
+  /** Fills the pictures that wait, one after the other, except a picture whose fill has failed. */
   #afterWork(failed) {
     if (this.busy.running) return; // new work has begun immediately
     const late = [...this.#late].filter((picture) => picture !== failed && picture.mask.area && this.workspace.pictures.includes(picture));
     this.#late = new Set(late.slice(1));
-    if ($("instant").checked && late.length) this.fill(null, late[0]);
+    if (late.length) this.fill(null, late[0]);
   }
 
-  /** Fills a picture's mask. @param {import("../editing/history.js").Entry | null} joinTo the stroke that is one step with its fill */
+  /** Fills a picture's mask, after the work that is running. @param {import("../editing/history.js").Entry | null} joinTo the stroke that is one step with its fill */
   async fill(joinTo = null, picture = this.workspace.active) {
-    if (!picture?.mask.area || this.busy.running) return;
+    if (!picture?.mask.area) return;
+    if (this.busy.running) {
+      this.#late.add(picture);
+      say("This is filled next.", false, !joinTo && picture !== this.busy.subject); // a stroke is seen to wait
+      return;
+    }
     this.#waiting = !this.model();
     if (this.#waiting) {
       say("No model is ready yet.");
