@@ -286,3 +286,14 @@ def test_a_wrong_key_is_asked_for_again(open_tab: OpenTab, serve: Serve, tmp_pat
     tab.open(PICTURES / "dress.jpg")
     tab.drag(LINE)
     expect(tab.page.locator("#key-dialog")).to_be_visible()
+
+
+def test_a_button_without_work_does_not_look_ready_though_a_finger_left_it_hovered(tab: Tab) -> None:
+    button = tab.page.locator("#fill")
+    idle = button.evaluate("button => getComputedStyle(button).backgroundColor")
+    for domain in ("DOM", "CSS"):
+        tab.cdp.send(f"{domain}.enable")
+    root = tab.cdp.send("DOM.getDocument")["root"]["nodeId"]
+    node = tab.cdp.send("DOM.querySelector", {"nodeId": root, "selector": "#fill"})["nodeId"]
+    tab.cdp.send("CSS.forcePseudoState", {"nodeId": node, "forcedPseudoClasses": ["hover"]})
+    assert button.evaluate("button => getComputedStyle(button).backgroundColor") == idle
