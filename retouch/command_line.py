@@ -3,26 +3,62 @@
 from __future__ import annotations
 
 import importlib.metadata
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.main import get_group
 
 from engines.terminal.command_group import CommandGroup
-from retouch.bench.command import bench_app
-from retouch.commands.build import build
-from retouch.commands.doctor import doctor
-from retouch.commands.export import export
-from retouch.commands.fill import generate, inpaint, translate
-from retouch.commands.import_graph import import_graph
-from retouch.commands.install_gpu import install_gpu
-from retouch.commands.keys import keys_app
-from retouch.commands.models import models_app
-from retouch.commands.serve import make_serve_command
-from retouch.sweep.command import sweep
+from service.lifecycle.loading import without_collections
+
+_PLACES = {
+    "serve": "retouch.commands.serve:serve",
+    "inpaint": "retouch.commands.fill:inpaint",
+    "translate": "retouch.commands.fill:translate",
+    "generate": "retouch.commands.fill:generate",
+    "export": "retouch.commands.export:export",
+    "import": "retouch.commands.import_graph:import_graph",
+    "sweep": "retouch.sweep.command:sweep",
+    "build": "retouch.commands.build:build",
+    "doctor": "retouch.commands.doctor:doctor",
+    "install-gpu": "retouch.commands.install_gpu:install_gpu",
+    "bench": "retouch.bench.command:bench_app",
+    "models": "retouch.commands.models:models_app",
+    "keys": "retouch.commands.keys:keys_app",
+}
+"""The module of each command, and its function there, or its group of commands; in the order of the help."""
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands by name, each loaded when it is first looked up: all together take longer than most of them run."""
+
+    def __init__(self) -> None:
+        self._load = cache(_load_command)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._load(name, _PLACES[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_PLACES)
+
+    def __len__(self) -> int:
+        return len(_PLACES)
+
+
+class _Retouch(CommandGroup):
+    """The group of all commands."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = _Commands()  # type: ignore[assignment] # nothing adds commands
+
 
 app = typer.Typer(
     name="retouch",
-    cls=CommandGroup,
+    cls=_Retouch,
     help="Serve trained image-to-image generators over HTTP, run them on files, and add models.",
     no_args_is_help=True,
     add_completion=False,
@@ -46,16 +82,14 @@ def _options(
     """Accept the options that come before the command's name."""
 
 
-app.command("serve")(make_serve_command())
-app.command()(inpaint)
-app.command()(translate)
-app.command()(generate)
-app.command()(export)
-app.command("import")(import_graph)
-app.command()(sweep)
-app.command()(build)
-app.add_typer(bench_app, name="bench")
-app.add_typer(models_app, name="models")
-app.add_typer(keys_app, name="keys")
-app.command()(doctor)
-app.command("install-gpu")(install_gpu)
+def _load_command(name: str, place: str) -> Any:
+    """Load the module of a command and return the command as typer makes it."""
+    module, _, attribute = place.partition(":")
+    with without_collections():
+        found = getattr(import_module(module), attribute)
+    alone = typer.Typer()
+    if isinstance(found, typer.Typer):
+        alone.add_typer(found, name=name)
+    else:
+        alone.command(name)(found)
+    return get_group(alone).commands[name]

@@ -33,7 +33,7 @@ _PrintConfig = Annotated[
 ]
 
 
-def make_serve_command() -> Callable[..., None]:
+def _make_serve_command() -> Callable[..., None]:
     """Make the function behind `retouch serve`, with a parameter for each setting."""
 
     def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
@@ -163,3 +163,6 @@ def _make_parameter(name: str, annotation: Any, default: object) -> inspect.Para
 
 def _toml_value(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)  # JSON and TOML write strings, numbers and booleans alike
+
+
+serve = _make_serve_command()

@@ -70,8 +70,20 @@ def test_an_empty_name_of_a_folder_is_refused(command: str) -> None:
 
 
 def test_the_list_of_commands_is_complete() -> None:
-    groups = {group.name for group in app.registered_groups}
-    assert groups | {command.name or command.callback.__name__ for command in app.registered_commands} == set(COMMANDS)
+    assert set(typer.main.get_group(app).commands) == set(COMMANDS)
+
+
+def test_a_command_loads_no_other() -> None:
+    code = """
+import atexit, sys
+from retouch.__main__ import main
+atexit.register(lambda: print(*(name for name in sys.modules if name.startswith("retouch."))))
+sys.argv = ["retouch", "keys", "--help"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    expected = "retouch.__main__ retouch.command_line retouch.commands retouch.commands.keys"
+    assert done.stdout.splitlines()[-1] == expected
 
 
 def test_version_is_that_of_the_installed_package() -> None:
