@@ -13,7 +13,6 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_origin
 
-import structlog
 import typer
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
@@ -21,7 +20,7 @@ from pydantic_core import to_jsonable_python
 from service.core.retired_settings import RETIRED
 from service.core.setting_groups import SETTING_GROUPS
 from service.core.settings import CONFIG_VARIABLE, Settings, load_settings
-from service.lifecycle.loading import without_collections
+from service.lifecycle.loading import without_collections, without_rich
 
 _Config = Annotated[
     Path | None, typer.Option(help=f"TOML file of settings, as --print-config prints it ({CONFIG_VARIABLE}).")
@@ -53,14 +52,16 @@ def _make_serve_command() -> Callable[..., None]:
             check_values(settings)
             typer.echo(to_toml(settings), nl=False)
             return
-        from service.lifecycle.end_limit import write_stacks_on_request  # noqa: PLC0415 -- loads structlog
+        with without_collections(), without_rich():
+            from service.lifecycle.end_limit import write_stacks_on_request  # noqa: PLC0415 -- loads structlog
 
         _log_start(settings)
         write_stacks_on_request()
         front_ends = _chosen_front_ends(settings)
         settings = settings.model_copy(update={"workers": front_ends})
         if front_ends:
-            from service.processes.launcher.launcher import launch  # noqa: PLC0415 -- its processes load what they need
+            with without_collections():
+                from service.processes.launcher.launcher import launch  # noqa: PLC0415 -- other processes do not need it
 
             raise typer.Exit(launch(settings, front_ends))
         with without_collections():
@@ -88,6 +89,8 @@ def _make_serve_command() -> Callable[..., None]:
 
 def _log_start(settings: Settings) -> None:
     """Write the first log line; importing the rest takes seconds."""
+    import structlog  # noqa: PLC0415 -- as in `serve`
+
     from service.telemetry.logs import configure_logs  # noqa: PLC0415 -- loads structlog
 
     configure_logs(settings)
@@ -97,6 +100,8 @@ def _log_start(settings: Settings) -> None:
 
 def _chosen_front_ends(settings: Settings) -> int:
     """Return the number of front ends, 0 for a single process, and log the reason."""
+    import structlog  # noqa: PLC0415 -- as in `serve`
+
     from service.processes.launcher.process_plan import (  # noqa: PLC0415 -- as above
         choose_processes,
         facts_of_this_host,

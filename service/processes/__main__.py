@@ -11,19 +11,28 @@ import sys
 from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import structlog
+from service.lifecycle.loading import without_collections, without_rich
 
-from service.lifecycle.end_limit import write_stacks_on_request
-from service.lifecycle.loading import without_collections
-from service.processes.shared.assignment import Assignment, CodeChanged, end_with_launcher, read_assignment
-from service.processes.shared.code_version import code_version
-from service.telemetry.logs import configure_logs
+if TYPE_CHECKING:
+    from service.processes.shared.assignment import Assignment
 
 
 def main() -> int:
     """Run as front end or engine process, and return the exit status."""
+    with without_collections(), without_rich():
+        import structlog  # noqa: PLC0415 -- without rich, so before anything else that logs
+
+        from service.lifecycle.end_limit import write_stacks_on_request  # noqa: PLC0415
+        from service.processes.shared.assignment import (  # noqa: PLC0415
+            CodeChanged,
+            end_with_launcher,
+            read_assignment,
+        )
+        from service.processes.shared.code_version import code_version  # noqa: PLC0415
+        from service.telemetry.logs import configure_logs  # noqa: PLC0415
+
     try:
         assignment = read_assignment(sys.stdin.buffer.read(), code_version())
     except CodeChanged as error:
