@@ -25,6 +25,8 @@ _STANDARD_ERROR = 2
 def main() -> None:
     """Run the command line; the entry point of the console script."""
     open_closed_streams()
+    # Pydantic's plugins observe validation; to find them it reads the metadata of every installed package, 40 ms.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         with without_collections():
             from retouch.command_line import app  # noqa: PLC0415 -- needs typer

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -108,6 +109,20 @@ main()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines()[1:] == ["True True"]
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_server_loads_no_rich_and_looks_for_no_plugins_of_pydantic(workers: str, tmp_path: Path) -> None:
+    code = f"""
+import atexit, sys
+from retouch.__main__ import main
+atexit.register(lambda: print("rich" in sys.modules, sys.modules["pydantic.plugin._loader"]._plugins))
+sys.argv = ["retouch", "serve", "--workers={workers}", "--host=203.0.113.1"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert "cannot listen on 203.0.113.1" in done.stderr
+    assert done.stdout == "False None\n"
 
 
 def test_the_module_runs_as_the_command() -> None:
