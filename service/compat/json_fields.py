@@ -6,9 +6,8 @@ body and of all that can be decoded from it is counted before anything is decode
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -18,14 +17,13 @@ from service.compat.json_memory import MAX_TEXT_BYTES, decoded_bytes
 from service.compat.json_strings import BYTE_ORDER_MARK, MAX_VALUES, number_of
 from service.compat.json_surrogates import place_of_lone_surrogate
 from service.core.errors import InvalidOption, InvalidRequest
+from service.intake.large_bodies import off_loop
 from service.web.form import check_encoding
 from service.web.intake import HttpIntake
 from service.web.request_headers import check_json
 
 T = TypeVar("T")
 JSON_TYPE = "application/json"
-_LARGE_BYTES = 1 << 20
-"""Body size from which it is parsed on a thread."""
 _STRANGE_ESCAPE = re.compile(rb"\\(?:[^/nrtfu]|u(?:[dD][89abAB]..\\u|(?!00[0-7])).{4})", re.DOTALL)
 """An escape of a character that no file in base64 has, nor the beginning of a data URL."""
 _ASCII = bytes(range(128))
@@ -123,11 +121,6 @@ async def count_decoded(intake: HttpIntake, body: bytes | bytearray) -> None:
         Overloaded: as `HttpIntake.count_bytes`.
     """
     intake.count_bytes(await off_loop(len(body), lambda: decoded_bytes(body)))
-
-
-async def off_loop(nbytes: int, work: Callable[[], T]) -> T:
-    """Run work on `nbytes` bytes: on a thread if they are many, so that the event loop is not blocked."""
-    return await asyncio.to_thread(work) if nbytes > _LARGE_BYTES else work()
 
 
 def parse_fields(body: bytes | bytearray, advice: str = "send pictures as files in base64") -> JsonFields:

@@ -45,3 +45,8 @@ class Reply:
     """Whether the fill got texture: `none` if too little of the picture was known; None if it was not requested."""
     cache: CacheOutcome | None = None
     """Outcome of the look-up; None if the cache is off."""
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes of all its pictures."""
+        return sum(len(picture.body) for picture in self.pictures)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 from service.grpc.call import Answer, RemoteCall
 from service.grpc.metadata import allowed_s
 from service.grpc.requests import parse_named_request, response_of
 from service.intake.intake import Arrival, Intake, admitted
+from service.intake.large_bodies import off_loop
 from service.intake.options import ignored_header
 from service.intake.reply_facts import reply_facts
 from service.intake.request_metadata import parse_priority, parse_timeout_s, single_value
-from service.open_inference.orders import InferOrder, compute_reply, order_of, output_of
+from service.open_inference.orders import InferOrder, compute_reply, order_of, output_of, write_reply
 from service.repeats.response_files import StoredResponse
-
-_LARGE_BYTES = 1 << 20
-"""Size of a message above which it is parsed on a thread."""
 
 
 async def infer(call: RemoteCall) -> Answer:
@@ -48,7 +45,7 @@ async def _read(call: RemoteCall, intake: Intake) -> InferOrder:
     message = await call.read()
     intake.count_bytes(2 * len(message))  # the message and a copy of its pictures
     reading = partial(parse_named_request, message, intake.service.settings.max_pixels)
-    named = await asyncio.to_thread(reading) if len(message) > _LARGE_BYTES else reading()
+    named = await off_loop(len(message), reading)
     del message, reading
     return await order_of(intake, named.request, named.model, named.version)
 
@@ -60,6 +57,6 @@ async def _respond(intake: Intake, asked: InferOrder) -> StoredResponse:
         output = output_of(reply, asked.request, intake.service.settings.max_pixels)
         return response_of(reply, asked.request, output)
 
-    message = await intake.on_codec_thread(make, pixels)
+    message = await write_reply(intake, reply, pixels, make)
     facts = {**reply_facts(reply), **ignored_header(set(asked.ignored))}
     return StoredResponse(200, tuple((name.lower(), value) for name, value in facts.items()), message)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from engines.repository.versions import ModelStatus
 from service.core.errors import NotReady
 from service.core.order import Order
 from service.core.reply import Reply
 from service.intake.intake import Intake
+from service.intake.large_bodies import off_loop
 from service.open_inference import models
 from service.open_inference.requests import InferRequest, check_inputs, options_for
 from service.open_inference.tensors import Datatype, as_elements, as_file, as_pixels
 from service.telemetry.redaction import without_folders
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,13 @@ async def compute_reply(intake: Intake, asked: InferOrder) -> tuple[Reply, int]:
     if pixels:
         intake.count_bytes(4 * pixels * len(reply.pictures))
     return reply, pixels
+
+
+async def write_reply(intake: Intake, reply: Reply, pixels: int, write: Callable[[], T]) -> T:
+    """Write a response from a reply; `pixels` is the number that `compute_reply` returned."""
+    if pixels:
+        return await intake.on_codec_thread(write, pixels)
+    return await off_loop(reply.nbytes, write)
 
 
 def output_of(reply: Reply, request: InferRequest, max_pixels: int) -> Output:

@@ -60,7 +60,7 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
 
 async def _compute_response(intake: HttpIntake, order: Order, accept: str) -> Response:
     reply = await intake.run(order)
-    return image_response(reply, intake.request.scope["state"]["request_id"], accept)
+    return await image_response(reply, intake.request.scope["state"]["request_id"], accept)
 
 
 async def _accept_job(intake: HttpIntake, order: Order) -> Response:

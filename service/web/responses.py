@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -12,8 +11,9 @@ from fastapi.responses import JSONResponse, Response
 
 from service.core.errors import RangeNotSatisfiable, ServiceError
 from service.core.reply import Reply
-from service.core.schemas import EncodedImage, ImageReply, ImagesReply
+from service.intake.large_bodies import off_loop
 from service.intake.reply_facts import reply_facts, whole_seconds_to_return
+from service.intake.written_bodies import json_body, multipart_body
 from service.jobs.jobs_table import Job
 from service.repeats.response_files import StoredResponse
 from service.web.request_headers import wants_json, wants_multipart
@@ -21,16 +21,24 @@ from service.web.request_headers import wants_json, wants_multipart
 PROBLEM_TYPE = "application/problem+json"
 
 
-def image_response(reply: Reply, request_id: str, accept: str) -> Response:
+async def image_response(reply: Reply, request_id: str, accept: str) -> Response:
     """Return one picture as a file or as JSON with base64; several as JSON or as multipart/mixed (RFC 2046)."""
     several = len(reply.pictures) > 1
     headers = reply_headers(reply)
     if several and wants_multipart(accept):
-        boundary, body = _multipart(reply)
+        boundary, body = await off_loop(reply.nbytes, partial(multipart_body, reply))
         return Response(body, media_type=f"multipart/mixed; boundary={boundary}", headers=headers)
     if not several and not wants_json(accept):
         return Response(reply.pictures[0].body, media_type=reply.media_type, headers=headers)
-    described: dict[str, Any] = {
+    images = [{"image_base64": picture.body, "result_url": picture.url} for picture in reply.pictures]
+    content = {**_described(reply, request_id), **({"images": images} if several else images[0])}
+    body = await off_loop(reply.nbytes, partial(json_body, content))
+    return Response(body, media_type="application/json", headers=headers)
+
+
+def _described(reply: Reply, request_id: str) -> dict[str, Any]:
+    """Return the facts of a JSON response."""
+    return {
         "request_id": request_id,
         "model": reply.model,
         "engine": reply.engine,
@@ -42,31 +50,11 @@ def image_response(reply: Reply, request_id: str, accept: str) -> Response:
         "width": reply.size.width,
         "height": reply.size.height,
     }
-    images = [
-        EncodedImage(image_base64=base64.b64encode(picture.body).decode("ascii"), result_url=picture.url)
-        for picture in reply.pictures
-    ]
-    content = ImagesReply(**described, images=images) if several else ImageReply(**described, **images[0].model_dump())
-    return JSONResponse(content.model_dump(), headers=headers)
 
 
 def reply_headers(reply: Reply) -> dict[str, str]:
     """Return the headers that describe how the pictures were made and where they are stored."""
     return {"Vary": "Accept", **reply_facts(reply)}
-
-
-def _multipart(reply: Reply) -> tuple[str, bytes]:
-    """Return boundary and body; the boundary is a digest of the pictures, so none of them can contain it."""
-    boundary = hashlib.sha256(b"".join(picture.body for picture in reply.pictures)).hexdigest()
-    lines: list[bytes] = []
-    for picture in reply.pictures:
-        url = picture.url
-        location = f"Location: {url}\r\n" if url else ""
-        head = (
-            f"--{boundary}\r\nContent-Type: {reply.media_type}\r\nContent-Length: {len(picture.body)}\r\n{location}\r\n"
-        )
-        lines += [head.encode("ascii"), picture.body, b"\r\n"]
-    return boundary, b"".join((*lines, f"--{boundary}--\r\n".encode("ascii")))
 
 
 def job_response(job: Job, *, accepted: bool = False) -> Response:

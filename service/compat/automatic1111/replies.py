@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import cv2
@@ -16,12 +15,8 @@ from service.core.reply import Reply
 from service.imaging.files import codec
 
 
-def img2img_json(reply: Reply, size: Size | None, max_pixels: int) -> dict[str, Any]:
-    """Return the body of a response: PNG files in base64, scaled to `size` if the results have another size."""
-    files = [picture.body for picture in reply.pictures]
-    if size is not None and size != reply.size:
-        files = [scaled(file, size, max_pixels) for file in files]
-    shown = size or reply.size
+def img2img_json(reply: Reply, files: Sequence[bytes], size: Size) -> dict[str, Any]:
+    """Return the body of a response, for `json_body`: the PNG files of a reply, which now have this size."""
     seed = -1 if reply.seed is None else reply.seed
     info = {
         "prompt": "",
@@ -32,8 +27,8 @@ def img2img_json(reply: Reply, size: Size | None, max_pixels: int) -> dict[str, 
         "all_seeds": [seed if reply.seed is None else seed + index for index in range(len(files))],
         "subseed": -1,
         "all_subseeds": [-1] * len(files),
-        "width": shown.width,
-        "height": shown.height,
+        "width": size.width,
+        "height": size.height,
         "batch_size": len(files),
         "steps": 0,
         "sampler_name": "",
@@ -41,8 +36,7 @@ def img2img_json(reply: Reply, size: Size | None, max_pixels: int) -> dict[str, 
         "index_of_first_image": 0,
         "infotexts": [""] * len(files),
     }
-    images = [base64.b64encode(file).decode("ascii") for file in files]
-    return {"images": images, "parameters": {}, "info": json.dumps(info)}
+    return {"images": files, "parameters": {}, "info": json.dumps(info)}
 
 
 def idle_progress() -> dict[str, Any]:

@@ -11,15 +11,17 @@ from fastapi.responses import JSONResponse, Response
 
 from service.app import Service
 from service.compat.automatic1111.drawn_masks import may_be_drawn, white_where_drawn
-from service.compat.automatic1111.replies import idle_progress, img2img_json, models_json
+from service.compat.automatic1111.replies import idle_progress, img2img_json, models_json, scaled
 from service.compat.automatic1111.requests import Img2ImgRequest, parse_img2img
 from service.compat.error_body import error_body
-from service.compat.json_fields import off_loop, read_json
+from service.compat.json_fields import JSON_TYPE, read_json
 from service.core.errors import InvalidImage, TooLarge, UnsupportedType
 from service.core.order import Order
 from service.imaging.files.decode_cost import decoded_bytes
 from service.imaging.files.header import read_header
+from service.intake.large_bodies import off_loop
 from service.intake.options import check_same_model, ignored_header
+from service.intake.written_bodies import json_body
 from service.web.foreign_api import NO_FIELD_FOR_IT, ForeignApi, request_body
 from service.web.intake import HttpIntake, admitted
 from service.web.responses import reply_headers
@@ -92,13 +94,16 @@ async def _read(intake: HttpIntake) -> Img2ImgRequest:
 
 async def _respond(intake: HttpIntake, asked: Img2ImgRequest) -> Response:
     reply = await intake.run(await _with_white_mask(intake, asked.order))
-    settings = intake.service.settings
-    pixels = 0
-    if asked.size is not None and asked.size != reply.size:
-        pixels = max(asked.size.height * asked.size.width, reply.size.height * reply.size.width)
+    size, files = asked.size or reply.size, [picture.body for picture in reply.pictures]
+    if size != reply.size:
+        pixels = max(size.height * size.width, reply.size.height * reply.size.width)
         intake.count_bytes(8 * pixels)
-    body = await intake.on_codec_thread(partial(img2img_json, reply, asked.size, settings.max_pixels), pixels)
-    return JSONResponse(body, headers={**reply_headers(reply), **ignored_header(set(asked.ignored))})
+        scale = partial(scaled, size=size, max_pixels=intake.service.settings.max_pixels)
+        files = await intake.on_codec_thread(lambda: [scale(file) for file in files], pixels)
+    writing = partial(json_body, img2img_json(reply, files, size))
+    body = await off_loop(sum(map(len, files)), writing)
+    headers = {**reply_headers(reply), **ignored_header(set(asked.ignored))}
+    return Response(body, media_type=JSON_TYPE, headers=headers)
 
 
 async def _with_white_mask(intake: HttpIntake, order: Order) -> Order:

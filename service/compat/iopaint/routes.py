@@ -11,11 +11,12 @@ from service.app import Service
 from service.compat.error_body import error_body
 from service.compat.iopaint.descriptions import model_info, server_config
 from service.compat.iopaint.requests import InpaintRequest, parse_inpaint
-from service.compat.json_fields import off_loop, read_json
+from service.compat.json_fields import read_json
 from service.core.errors import InvalidOption
 from service.imaging.files.codec import MEDIA_TYPES, measure_brightness
 from service.imaging.files.decode_cost import decoded_bytes
 from service.imaging.files.header import read_header
+from service.intake.large_bodies import off_loop
 from service.intake.options import check_same_model, ignored_header
 from service.web.foreign_api import NO_FIELD_FOR_IT, ForeignApi, request_body
 from service.web.form import read_up_to_limit

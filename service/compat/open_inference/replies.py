@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from typing import Any
 
 from service.core.errors import InvalidRequest, ServiceError
 from service.core.reply import Reply
+from service.intake.written_bodies import json_body
 from service.open_inference.orders import output_of
 from service.open_inference.requests import OUTPUT, InferRequest
 
@@ -24,7 +23,7 @@ def infer_body(reply: Reply, request: InferRequest, max_pixels: int) -> tuple[by
         output = {"name": OUTPUT, "datatype": made.datatype, "shape": shape}
         output["parameters"] = {"binary_data_size": len(data)}
     else:
-        files = [base64.b64encode(picture.body).decode("ascii") for picture in reply.pictures]
+        files = [picture.body for picture in reply.pictures]
         output = {"name": OUTPUT, "datatype": "BYTES", "shape": [len(files)], "data": files}
     name, _, version = reply.model.partition("/")
     whole = {
@@ -34,8 +33,8 @@ def infer_body(reply: Reply, request: InferRequest, max_pixels: int) -> tuple[by
         **({"parameters": {"seed": reply.seed}} if reply.seed is not None else {}),
         "outputs": [output],
     }
-    head = json.dumps(whole).encode("utf-8", "backslashreplace")
-    return head + data, len(head) if request.binary_output else None
+    head = json_body(whole)
+    return head + data if data else head, len(head) if request.binary_output else None
 
 
 def check_output(request: InferRequest) -> None:

@@ -12,13 +12,14 @@ from fastapi.responses import JSONResponse, Response
 
 from engines.repository.versions import ModelStatus
 from service.app import Service
-from service.compat.json_fields import count_decoded, off_loop, parse_fields
+from service.compat.json_fields import count_decoded, parse_fields
 from service.compat.open_inference.bodies import LENGTH_HEADER, json_length, read_body
 from service.compat.open_inference.replies import check_output, error_body, infer_body
 from service.compat.open_inference.requests import parse_infer_request
+from service.intake.large_bodies import off_loop
 from service.intake.options import ignored_header
 from service.open_inference import models
-from service.open_inference.orders import InferOrder, compute_reply, order_of, refused_error
+from service.open_inference.orders import InferOrder, compute_reply, order_of, refused_error, write_reply
 from service.open_inference.requests import InferRequest
 from service.web.foreign_api import ForeignApi, request_body
 from service.web.form import read_up_to_limit
@@ -176,7 +177,7 @@ async def _parsed(intake: HttpIntake) -> InferRequest:
 async def _respond(intake: HttpIntake, asked: InferOrder) -> Response:
     reply, pixels = await compute_reply(intake, asked)
     making = partial(infer_body, reply, asked.request, intake.service.settings.max_pixels)
-    body, length = await intake.on_codec_thread(making, pixels)
+    body, length = await write_reply(intake, reply, pixels, making)
     headers = {**reply_headers(reply), **ignored_header(set(asked.ignored))}
     if length is None:
         return Response(body, media_type="application/json", headers=headers)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from typing import Any
 
 from service.core.errors import ServiceError
 from service.core.reply import Reply
+from service.intake.written_bodies import write_json
 
 _KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 """Values of `type` by status; other statuses below 500 are invalid_request_error."""
@@ -24,7 +24,7 @@ two may not even be `auto`."""
 
 
 def images_json(reply: Reply, created: int, link_to: Callable[[str], str] | None = None) -> dict[str, Any]:
-    """Return the body of a response.
+    """Return the body of a response, for `json_body`.
 
     Args:
         reply: the pictures.
@@ -32,7 +32,7 @@ def images_json(reply: Reply, created: int, link_to: Callable[[str], str] | None
         link_to: makes a link to a stored result; by default the pictures are in the body.
     """
     data = [
-        {"url": link_to(picture.result_id)} if link_to and picture.result_id else {"b64_json": _encoded(picture.body)}
+        {"url": link_to(picture.result_id)} if link_to and picture.result_id else {"b64_json": picture.body}
         for picture in reply.pictures
     ]
     return {"created": created, "data": data, **_described(reply)}
@@ -40,27 +40,26 @@ def images_json(reply: Reply, created: int, link_to: Callable[[str], str] | None
 
 def images_events(reply: Reply, created: int, event: str) -> bytes:
     """Return a stream that is complete at once: one `event` for each picture, in the order of their index."""
-    lines = []
+    stream = BytesIO()
     for picture in reply.pictures:
         data = {
             "type": event,
-            "b64_json": _encoded(picture.body),
+            "b64_json": picture.body,
             "created_at": created,
             **_described(reply),
             **_REQUIRED_OF_EVENTS,
         }
-        lines.append(f"event: {event}\ndata: {json.dumps(data)}\n\n")
-    return "".join([*lines, "data: [DONE]\n\n"]).encode("ascii")
+        stream.write(f"event: {event}\ndata: ".encode("ascii"))
+        write_json(stream, data)
+        stream.write(b"\n\n")
+    stream.write(b"data: [DONE]\n\n")
+    return stream.getvalue()
 
 
 def error_body(error: ServiceError) -> dict[str, Mapping[str, Any]]:
     """Return the body of an error."""
     kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
     return {"error": {"message": str(error), "type": kind, "param": error.field or None, "code": error.code}}
-
-
-def _encoded(body: bytes) -> str:
-    return base64.b64encode(body).decode("ascii")
 
 
 def _described(reply: Reply) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -11,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
-from service.compat.json_fields import JSON_TYPE, off_loop, read_json
+from service.compat.json_fields import JSON_TYPE, read_json
 from service.compat.openai.own_alpha import without_alpha
 from service.compat.openai.replies import error_body, images_events, images_json
 from service.compat.openai.requests import (
@@ -28,7 +27,9 @@ from service.core.order import Order
 from service.core.schemas import InpaintOptions
 from service.imaging.files.decode_cost import decoded_bytes
 from service.imaging.files.header import read_header
+from service.intake.large_bodies import off_loop
 from service.intake.options import ignored_header
+from service.intake.written_bodies import json_body
 from service.web.foreign_api import ForeignApi
 from service.web.form import media_type, read_parts
 from service.web.intake import HttpIntake, admitted
@@ -145,11 +146,11 @@ async def _respond(intake: HttpIntake, asked: ImagesRequest, event: str) -> Resp
     headers = {**reply_headers(reply), **ignored_header(set(asked.ignored))}
     created = int(time.time())
     if asked.stream:
-        events = await asyncio.to_thread(images_events, reply, created, event)
+        events = await off_loop(reply.nbytes, partial(images_events, reply, created, event))
         return Response(events, media_type="text/event-stream", headers=headers)
     links = intake.service.links if asked.links else None
-    body = await asyncio.to_thread(images_json, reply, created, None if links is None else links.url_of)
-    return JSONResponse(body, headers=headers)
+    content = images_json(reply, created, None if links is None else links.url_of)
+    return Response(await off_loop(reply.nbytes, partial(json_body, content)), media_type=JSON_TYPE, headers=headers)
 
 
 def _explained(error: ServiceError, asked: ImagesRequest) -> ServiceError:

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
+import itertools
+import json
 import socket
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPResponse
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from service.core.call import Timings
+from service.core.pictures import Size
+from service.core.reply import Encoded, Reply
+from service.core.schemas import ImageReply, ImagesReply
+from service.web.responses import image_response
 from tests.service.web.replies import Files, Serve, check_problem
 from tests.serving.local_server import Running
 from tests.serving.waiting import wait_until
+
+LARGE = bytes(2**20 + 1)
 
 
 def pixels(body: bytes) -> np.ndarray:
@@ -205,3 +217,36 @@ def test_pictures_wait_for_memory_and_each_other(serve: Serve, files: Files) -> 
         replies = list(pool.map(lambda _: client.post("/v1/inpaint", files=files).status_code, range(16)))
         assert replies == [200] * 16
         wait_until(lambda: "retouch_decoded_bytes 0.0" in client.get("/metrics").text)
+
+
+def reply(*files: bytes) -> Reply:
+    pictures = tuple(Encoded(file, f"{index:032x}") for index, file in enumerate(files))
+    return Reply(pictures, "image/png", Size(2, 3), "photos/1", "fake/fp32", 1, 0.5, 7, Timings())
+
+
+async def runs_meanwhile(work: Callable[[], Coroutine[Any, Any, object]]) -> bool:
+    """Whether the event loop could run other tasks while `work` ran."""
+    turns = itertools.count()
+
+    async def take_turns() -> None:
+        while True:
+            next(turns)
+            await asyncio.sleep(0)
+
+    turning = asyncio.ensure_future(take_turns())
+    await work()
+    turning.cancel()
+    return next(turns) > 0
+
+
+@pytest.mark.parametrize(("files", "accept"), [(1, "application/json"), (2, "*/*"), (2, "multipart/mixed")])
+async def test_large_pictures_are_packed_while_the_event_loop_runs(files: int, accept: str) -> None:
+    assert await runs_meanwhile(lambda: image_response(reply(*[LARGE] * files), "id", accept))
+    assert not await runs_meanwhile(lambda: image_response(reply(*[b"small"] * files), "id", accept))
+
+
+async def test_json_replies_have_the_documented_form() -> None:
+    one = await image_response(reply(b"a"), "id", "application/json")
+    assert ImageReply(**json.loads(one.body)).model_dump() == json.loads(one.body)
+    several = await image_response(reply(b"a", b"b"), "id", "*/*")
+    assert ImagesReply(**json.loads(several.body)).model_dump() == json.loads(several.body)
