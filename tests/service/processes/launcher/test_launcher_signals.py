@@ -18,12 +18,13 @@ from tests.serving.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-WITH_LITTLE_GRACE = (
-    sys.executable,
-    "-c",
-    "from retouch.__main__ import main; from service.processes.launcher import launcher; launcher._GRACE_S = 1; main()",
-    "serve",
-)
+_WITH_GRACE_OF_1_S = """
+from retouch.__main__ import main
+from service.processes.launcher import supervision
+supervision._GRACE_S = 1
+main()
+"""
+WITH_LITTLE_GRACE = (sys.executable, "-c", _WITH_GRACE_OF_1_S, "serve")
 """Command for `retouch serve` with 1 s, in place of 20 s, for its processes to end after the drain."""
 
 

@@ -1,0 +1,133 @@
+"""Decides when the server's processes are started again, drained, ended and killed.
+
+On a signal, front ends drain first; engine processes end once no front end is left.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+import structlog
+
+from service.core.settings import Settings
+from service.lifecycle.end_requests import LAUNCHER_APART_S, EndRequests
+from service.lifecycle.sighup import is_hangup
+from service.processes.launcher.child import Child
+
+_log = structlog.get_logger(__name__)
+_GRACE_S = 20.0
+"""Longest time in seconds that processes may take to end after the drain and its delay."""
+_STACKS_S = 1.0
+"""Seconds in which processes that have not ended by then write their stacks before they are killed."""
+
+
+class Supervision:
+    """All children of the launcher. Times are in seconds on one monotonic clock.
+
+    Args:
+        engines: the engine processes.
+        front_ends: the front ends, at least one.
+        settings: the server's configuration, for its limits of time.
+    """
+
+    def __init__(self, engines: Sequence[Child], front_ends: Sequence[Child], settings: Settings) -> None:
+        self._engines, self._front_ends = engines, front_ends
+        self._children = [*engines, *front_ends]
+        self._hang_timeout_s = settings.hang_timeout_s
+        self._allowed_s = settings.drain_delay_s + settings.drain_timeout_s + _GRACE_S
+        self._signalled = False
+        self._end_requests = EndRequests(LAUNCHER_APART_S)
+        self._drained_at = 0.0
+        self._looked_at = self._watching_since = 0.0
+        self._overdue = False
+        self.clean = True
+        """Whether every process has ended cleanly."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether a signal has ended all children."""
+        return self._signalled and not any(child.running for child in self._children)
+
+    def start(self, now: float) -> None:
+        """Start all children."""
+        self._looked_at = self._watching_since = now
+        for child in self._children:
+            child.start(now)
+
+    def handle_signal(self, number: signal.Signals, now: float) -> None:
+        """Handle a signal: the first request begins the drain, the second cuts it short, the third kills the processes.
+
+        SIGHUP only begins the drain.
+        """
+        self._drained_at, self._signalled = self._drained_at or now, True
+        if not (self._end_requests.add(number, now) or is_hangup(number)):
+            return
+        _log.info("ending", signal=number.name, times=self._end_requests.count)
+        if self._end_requests.count > 2:
+            self._kill(self._children)
+            return
+        for child in self._front_ends:
+            child.signal(number if is_hangup(number) else signal.SIGTERM)
+
+    def check(self, now: float) -> None:
+        """Find children that have ended, hang or are overdue, and start those whose pause is over."""
+        still_s, self._looked_at = now - self._looked_at, now
+        if still_s > self._hang_timeout_s / 2:  # the machine was suspended, so no process could send a heartbeat
+            _log.warning("the launcher was suspended; processes get time to send a heartbeat", for_s=round(still_s, 1))
+            self._watching_since = now
+        for child in self._children:
+            if (status := child.reap(now)) is not None:
+                self._log_ended_child(child, status, now)
+        alive = any(child.running for child in self._front_ends)
+        if self._signalled and now - self._drained_at > self._allowed_s:
+            self._end_overdue(now - self._drained_at)
+        if self._signalled and not alive:
+            for child in self._engines:
+                child.signal(signal.SIGTERM)
+        for child in self._children:
+            self._check_child(child, now, alive)
+
+    def _end_overdue(self, waited_s: float) -> None:
+        """Make the processes that have not ended in time write their stacks, then kill them."""
+        if not self._overdue:
+            self._overdue = True
+            running = [child for child in self._children if child.running]
+            names, after_s = [child.name for child in running], round(waited_s, 1)
+            _log.error(
+                "processes did not exit in time; they write their stacks and are killed",
+                processes=names,
+                after_s=after_s,
+            )
+            for child in running:
+                child.signal(signal.SIGUSR1)
+        elif waited_s > self._allowed_s + _STACKS_S:
+            self._kill(self._children)
+
+    def _check_child(self, child: Child, now: float, alive: bool) -> None:
+        if child.running and min(child.silent_s(now), now - self._watching_since) > self._hang_timeout_s:
+            _log.error("process hangs", process=child.name)
+            self._kill([child])
+        elif not child.running and now >= child.due_at and self._is_needed(child, alive):
+            child.start(now)
+
+    def _is_needed(self, child: Child, alive: bool) -> bool:
+        """Return whether to restart a child; during shutdown, only engine processes while front ends still drain."""
+        return not self._signalled or (alive and child in self._engines)
+
+    def _log_ended_child(self, child: Child, status: int, now: float) -> None:
+        if self._signalled and status in (
+            0,
+            -signal.SIGTERM,
+            -signal.SIGHUP,
+        ):  # SIGTERM or SIGHUP ended it before it had installed its handlers
+            return
+        if self._signalled:
+            self.clean = False
+        pause_s = round(max(0.0, child.due_at - now), 1)
+        _log.error("process ended", process=child.name, status=status, restart_in_s=pause_s)
+
+    def _kill(self, children: Sequence[Child]) -> None:
+        self.clean = self.clean and not self._signalled
+        for child in children:
+            child.signal(signal.SIGKILL)
