@@ -1,7 +1,7 @@
 """Starts the server's processes, and holds what they share: the address, the engines' sockets and the status board.
 
 Front ends listen on separate sockets on one port (SO_REUSEPORT), so a dead one gets no connections. When processes are
-restarted and ended is decided in supervision.py.
+restarted and ended is decided in children.py.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from service.lifecycle.sighup import hangup_signals
 from service.preflight import check_ports, run_preflight
 from service.processes.launcher.address import bind_shared_address, reserve_address
 from service.processes.launcher.child import Child
+from service.processes.launcher.children import Children
 from service.processes.launcher.process_plan import cores_for_pictures, divide_settings, facts_of_this_host
 from service.processes.launcher.run_directory import RunDirectory
 from service.processes.launcher.signal_queue import Signals
-from service.processes.launcher.supervision import Supervision
 from service.processes.shared.assignment import Assignment
 from service.processes.shared.code_version import code_version
 from service.processes.shared.status_board import RowCounts, StatusBoard, make_board
@@ -61,7 +61,7 @@ class Launcher:
         self._listeners = [
             stack.enter_context(self._run_directory.listen_for_engine(index)) for index in range(engines)
         ]
-        self._supervision = Supervision(
+        self._children = Children(
             [self._make_child("engine", index) for index in range(engines)],
             [self._make_child("front_end", index) for index in range(front_ends)],
             settings,
@@ -69,15 +69,15 @@ class Launcher:
 
     def run(self) -> int:
         """Serve until signals end the server; returns the exit status, 0 if every process ended cleanly."""
-        self._supervision.start(time.monotonic())
-        while not self._supervision.ended:
+        self._children.start(time.monotonic())
+        while not self._children.ended:
             received = self._signals.wait(_POLL_INTERVAL_S)
             now = time.monotonic()
             for number in received:
                 if number != signal.SIGCHLD:
-                    self._supervision.handle_signal(signal.Signals(number), now)
-            self._supervision.check(now)
-        return 0 if self._supervision.clean else 1
+                    self._children.handle_signal(signal.Signals(number), now)
+            self._children.check(now)
+        return 0 if self._children.clean else 1
 
     def serve_metrics(self) -> bool:
         """Serve the metrics of all processes on a port of their own; returns False if it is not available."""

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.slow
 
 _WITH_GRACE_OF_1_S = """
 from retouch.__main__ import main
-from service.processes.launcher import supervision
-supervision._GRACE_S = 1
+from service.processes.launcher import children
+children._GRACE_S = 1
 main()
 """
 WITH_LITTLE_GRACE = (sys.executable, "-c", _WITH_GRACE_OF_1_S, "serve")

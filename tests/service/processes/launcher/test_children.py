@@ -10,7 +10,7 @@ import pytest
 
 from service.core.settings import Settings
 from service.processes.launcher.child import Child
-from service.processes.launcher.supervision import Supervision
+from service.processes.launcher.children import Children
 
 SETTINGS = Settings(hang_timeout_s=10, drain_delay_s=5, drain_timeout_s=30)
 LONGEST_END_S = 5 + 30 + 20
@@ -54,19 +54,19 @@ class Sleeper(Child):
         return True
 
 
-Make = Callable[[Sleeper, Sleeper], Supervision]
+Make = Callable[..., Children]
 
 
 @pytest.fixture
-def supervise() -> Iterator[Make]:
-    """Supervise an engine process and a front end that were started at second 100."""
+def watch() -> Iterator[Make]:
+    """Make children of an engine process and front ends that were started at second 100."""
     made: list[Sleeper] = []
 
-    def make(engine: Sleeper, front_end: Sleeper) -> Supervision:
-        made.extend((engine, front_end))
-        supervision = Supervision([engine], [front_end], SETTINGS)
-        supervision.start(100.0)
-        return supervision
+    def make(engine: Sleeper, *front_ends: Sleeper) -> Children:
+        made.extend((engine, *front_ends))
+        children = Children([engine], front_ends, SETTINGS)
+        children.start(100.0)
+        return children
 
     yield make
     for child in made:
@@ -86,138 +86,136 @@ def front_end() -> Sleeper:
 
 
 def test_a_process_that_dies_is_replaced_at_once_and_after_further_deaths_with_a_pause(
-    supervise: Make, engine: Sleeper, front_end: Sleeper
+    watch: Make, engine: Sleeper, front_end: Sleeper
 ) -> None:
-    supervision, first = supervise(engine, front_end), front_end.pid
+    children, first = watch(engine, front_end), front_end.pid
     front_end.signal(signal.SIGKILL)
     front_end.await_end()
-    supervision.check(101.0)
+    children.check(101.0)
     assert front_end.ended_pids == [first]
     assert front_end.pid != first
 
     front_end.signal(signal.SIGKILL)
     front_end.await_end()
-    supervision.check(102.0)
+    children.check(102.0)
     assert (front_end.running, front_end.due_at) == (False, 102.5)
-    supervision.check(102.4)
+    children.check(102.4)
     assert not front_end.running
-    supervision.check(102.5)
+    children.check(102.5)
     assert front_end.running
     assert engine.ended_pids == []
 
 
-def test_a_process_without_a_heartbeat_is_killed_and_replaced(
-    supervise: Make, engine: Sleeper, front_end: Sleeper
-) -> None:
-    supervision, first = supervise(engine, front_end), engine.pid
+def test_a_process_without_a_heartbeat_is_killed_and_replaced(watch: Make, engine: Sleeper, front_end: Sleeper) -> None:
+    children, first = watch(engine, front_end), engine.pid
     engine.last_heartbeat_at = front_end.last_heartbeat_at = 104.0
     for now in (104.0, 108.0, 112.0, 114.0):
-        supervision.check(now)
+        children.check(now)
     assert not engine.is_signalled()
     front_end.last_heartbeat_at = 114.5
-    supervision.check(114.5)
+    children.check(114.5)
     assert engine.await_end() == -signal.SIGKILL
-    supervision.check(115.0)
+    children.check(115.0)
     assert engine.ended_pids == [first]
     assert engine.running
     assert front_end.ended_pids == []
 
 
 def test_after_the_machine_was_suspended_processes_get_time_for_a_heartbeat(
-    supervise: Make, engine: Sleeper, front_end: Sleeper
+    watch: Make, engine: Sleeper, front_end: Sleeper
 ) -> None:
-    supervision = supervise(engine, front_end)
+    children = watch(engine, front_end)
     engine.last_heartbeat_at = front_end.last_heartbeat_at = 101.0
-    supervision.check(101.0)
-    supervision.check(500.0)
+    children.check(101.0)
+    children.check(500.0)
     assert not engine.is_signalled()
     front_end.last_heartbeat_at = 501.0
     for now in (504.0, 508.0, 510.5):
-        supervision.check(now)
+        children.check(now)
     assert engine.await_end() == -signal.SIGKILL
     assert not front_end.is_signalled()
 
 
-def test_a_signal_ends_front_ends_and_then_engine_processes(
-    supervise: Make, engine: Sleeper, front_end: Sleeper
-) -> None:
-    supervision = supervise(engine, front_end)
-    supervision.handle_signal(signal.SIGINT, 101.0)
+def test_a_signal_ends_front_ends_and_then_engine_processes(watch: Make, engine: Sleeper, front_end: Sleeper) -> None:
+    children = watch(engine, front_end)
+    children.handle_signal(signal.SIGINT, 101.0)
     assert front_end.await_end() == -signal.SIGTERM
     assert not engine.is_signalled()
-    assert not supervision.ended
-    supervision.check(101.2)
+    assert not children.ended
+    children.check(101.2)
     assert engine.await_end() == -signal.SIGTERM
-    supervision.check(101.4)
-    assert supervision.ended
-    assert supervision.clean
+    children.check(101.4)
+    assert children.ended
+    assert children.clean
 
 
-def test_a_hangup_is_passed_on_and_never_counts_as_a_second_request(supervise: Make, engine: Sleeper) -> None:
+def test_a_hangup_is_passed_on_and_never_counts_as_a_second_request(watch: Make, engine: Sleeper) -> None:
     front_end = Sleeper("front_end-0", ignored="TERM")
-    supervision = supervise(engine, front_end)
-    supervision.handle_signal(signal.SIGTERM, 101.0)
-    supervision.check(101.2)
+    children = watch(engine, front_end)
+    children.handle_signal(signal.SIGTERM, 101.0)
+    children.check(101.2)
     assert front_end.running
-    supervision.handle_signal(signal.SIGHUP, 105.0)
+    children.handle_signal(signal.SIGHUP, 105.0)
     assert front_end.await_end() == -signal.SIGHUP
-    supervision.check(105.2)
+    children.check(105.2)
     engine.await_end()
-    supervision.check(105.4)
-    assert supervision.ended
-    assert supervision.clean
+    children.check(105.4)
+    assert children.ended
+    assert children.clean
 
 
 def test_while_front_ends_drain_a_dead_engine_process_is_replaced_and_a_dead_front_end_is_not(
-    supervise: Make, engine: Sleeper
+    watch: Make, engine: Sleeper
 ) -> None:
-    front_end = Sleeper("front_end-0", ignored="TERM")
-    supervision = supervise(engine, front_end)
-    supervision.handle_signal(signal.SIGTERM, 101.0)
-    engine.signal(signal.SIGKILL)
-    engine.await_end()
-    supervision.check(101.2)
+    front_end, dying = Sleeper("front_end-0", ignored="TERM"), Sleeper("front_end-1", ignored="TERM")
+    children = watch(engine, front_end, dying)
+    children.handle_signal(signal.SIGTERM, 101.0)
+    for child in (engine, dying):
+        child.signal(signal.SIGKILL)
+        child.await_end()
+    children.check(101.2)
     assert engine.running, "a front end still needs it"
+    assert not dying.running
 
     front_end.signal(signal.SIGKILL)
     front_end.await_end()
-    supervision.check(101.4)
+    children.check(101.4)
     assert not front_end.running
     engine.await_end()
-    supervision.check(101.6)
-    assert supervision.ended
-    assert not supervision.clean, "requests may have been lost"
+    children.check(101.6)
+    assert children.ended
+    assert not children.clean, "requests may have been lost"
 
 
-def test_the_third_request_to_end_kills_all(supervise: Make) -> None:
+def test_the_third_request_to_end_kills_all(watch: Make) -> None:
     engine, front_end = Sleeper("engine-0", ignored="TERM"), Sleeper("front_end-0", ignored="TERM")
-    supervision = supervise(engine, front_end)
-    supervision.handle_signal(signal.SIGTERM, 101.0)
-    supervision.handle_signal(signal.SIGTERM, 101.5)  # belongs to the first request
-    supervision.handle_signal(signal.SIGTERM, 102.5)
+    children = watch(engine, front_end)
+    children.handle_signal(signal.SIGTERM, 101.0)
+    children.handle_signal(signal.SIGTERM, 101.5)  # belongs to the first request
+    children.handle_signal(signal.SIGTERM, 102.5)
     assert not front_end.is_signalled()
-    supervision.handle_signal(signal.SIGTERM, 104.0)
+    children.handle_signal(signal.SIGTERM, 104.0)
     assert (engine.await_end(), front_end.await_end()) == (-signal.SIGKILL, -signal.SIGKILL)
-    supervision.check(104.2)
-    assert supervision.ended
-    assert not supervision.clean
+    children.check(104.2)
+    assert children.ended
+    assert not children.clean
 
 
 def test_processes_that_do_not_end_in_time_are_asked_for_their_stacks_and_killed_a_second_later(
-    supervise: Make,
+    watch: Make,
 ) -> None:
     engine, front_end = Sleeper("engine-0", ignored="TERM USR1"), Sleeper("front_end-0", ignored="TERM")
-    supervision = supervise(engine, front_end)
-    supervision.handle_signal(signal.SIGTERM, 101.0)
+    children = watch(engine, front_end)
+    children.handle_signal(signal.SIGTERM, 101.0)
     front_end.last_heartbeat_at = engine.last_heartbeat_at = 101.0 + LONGEST_END_S + 5
-    supervision.check(101.0 + LONGEST_END_S)
+    children.check(101.0 + LONGEST_END_S)
     assert not front_end.is_signalled()
-    supervision.check(101.1 + LONGEST_END_S)
+    children.check(101.1 + LONGEST_END_S)
     assert front_end.await_end() == -signal.SIGUSR1, "which a server answers with its stacks"
-    supervision.check(102.0 + LONGEST_END_S)
+    children.check(102.0 + LONGEST_END_S)
     assert not engine.is_signalled()
-    supervision.check(102.1 + LONGEST_END_S)
+    children.check(102.1 + LONGEST_END_S)
     assert engine.await_end() == -signal.SIGKILL
-    supervision.check(102.3 + LONGEST_END_S)
-    assert supervision.ended
-    assert not supervision.clean
+    children.check(102.3 + LONGEST_END_S)
+    assert children.ended
+    assert not children.clean

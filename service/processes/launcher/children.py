@@ -22,7 +22,7 @@ _STACKS_S = 1.0
 """Seconds in which processes that have not ended by then write their stacks before they are killed."""
 
 
-class Supervision:
+class Children:
     """All children of the launcher. Times are in seconds on one monotonic clock.
 
     Args:
