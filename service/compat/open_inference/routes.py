@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 
 from engines.repository.versions import ModelStatus
 from service.app import Service
-from service.compat.json_fields import count_decoded, parse_fields
+from service.compat.json_fields import JSON_TYPE, count_decoded, parse_fields
 from service.compat.open_inference.bodies import LENGTH_HEADER, json_length, read_body
 from service.compat.open_inference.replies import check_output, error_body, infer_body
 from service.compat.open_inference.requests import parse_infer_request
@@ -180,7 +180,7 @@ async def _respond(intake: HttpIntake, asked: InferOrder) -> Response:
     body, length = await write_reply(intake, reply, pixels, making)
     headers = {**reply_headers(reply), **ignored_header(set(asked.ignored))}
     if length is None:
-        return Response(body, media_type="application/json", headers=headers)
+        return Response(body, media_type=JSON_TYPE, headers=headers)
     return Response(body, media_type="application/octet-stream", headers={**headers, LENGTH_HEADER: str(length)})
 
 
