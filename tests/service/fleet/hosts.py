@@ -50,7 +50,7 @@ def running_hosts(folder: Path, count: int, **settings: Any) -> Iterator[FleetOf
         network = stack.enter_context(host_network())
         databases = stack.enter_context(running_pair(network.add_host(), network.add_host()))
         bucket = stack.enter_context(serving_bucket(folder, network.add_host()))
-        bucket.keep_folder("fleet/.jobs")
+        bucket.keep_folders("fleet")
         databases.primary.query(f"CREATE DATABASE {_DATABASE}")
         chosen = {
             "ledger_url": databases.url(_DATABASE),

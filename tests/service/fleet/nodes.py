@@ -60,7 +60,7 @@ def running_fleet(folder: Path, postgres: PostgresCluster, count: int, **setting
     """Run `count` servers until the block ends."""
     with ExitStack() as stack:
         bucket = stack.enter_context(serving_bucket(folder))
-        bucket.keep_folder("fleet/.jobs")
+        bucket.keep_folders("fleet")
         database = postgres.new_database()
         chosen = {
             "ledger_url": database,

@@ -142,7 +142,7 @@ def test_deep_queues_add_a_replica(cluster: Cluster, serve: Callable[..., Deploy
 def shared_ledger(tmp_path: Path, postgres: PostgresCluster) -> Iterator[dict[str, str]]:
     """Yield settings of servers that share PostgreSQL and a bucket, both of which outlive the servers."""
     with serving_bucket(tmp_path) as bucket:
-        bucket.keep_folder("fleet/.jobs")
+        bucket.keep_folders("fleet")
         endpoint = f"http://127.0.0.1:{bucket.port}"
         yield {"ledger_url": postgres.new_database(), "results_url": "s3://results/fleet", "s3_endpoint": endpoint}
 

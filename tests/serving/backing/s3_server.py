@@ -32,17 +32,19 @@ class Bucket:
 
     @property
     def names(self) -> set[str]:
-        found = (path for path in self.folder.rglob("*") if path.is_file() and path.name != _STAYS)
+        found = (path for path in self.folder.rglob("*") if path.name != _STAYS and path.is_file())
         return {str(path.relative_to(self.folder)) for path in found}
 
-    def keep_folder(self, name: str) -> None:
-        """Keep a folder when its last object is deleted.
+    def keep_folders(self, prefix: str) -> None:
+        """Keep the folders of jobs and of answers under a server's prefix when their last object is deleted.
 
-        rclone's server would remove the folder, and refuse an object that is being put there at that time. A real S3
-        has no folders.
+        rclone's server would remove such a folder, and refuse an object that is being put there at that time. A real
+        S3 has no folders.
         """
-        (self.folder / name).mkdir(parents=True, exist_ok=True)
-        (self.folder / name / _STAYS).touch()
+        for name in (".jobs", *(f".replies/{start:02x}" for start in range(256))):
+            folder = self.folder / prefix / name
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / _STAYS).touch()
 
     @property
     def endpoint(self) -> str:
