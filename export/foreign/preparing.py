@@ -27,7 +27,8 @@ from export.parity_inputs import ParityInput, find_pictures, parity_inputs
 _USUAL_SIDES = (256, 512)
 _USUAL_MULTIPLE = 8
 _SEED = 11
-_REFERENCE_DB = 60.0
+REFERENCE_DB = 60.0
+"""The least PSNR in dB of the wrapped graph against the file's own graph."""
 _SAME_ROW = 2 / 255
 _MAX_OPSET_OF_TENSORRT_8 = 17
 _NOTEWORTHY_BYTES = 2**26
@@ -172,7 +173,7 @@ def _compare(
             )
         error = float(np.mean(np.square(got.astype(np.float64) - wanted)))
         psnr = None if error == 0 else round(-10 * float(np.log10(error)), 2)
-        if psnr is not None and psnr < _REFERENCE_DB:
+        if psnr is not None and psnr < REFERENCE_DB:
             raise GraphRefused(f"on {sample.name} the wrapped graph differs from the file's own: {psnr:.1f} dB")
         largest = float(np.abs(got - wanted).max())
         cases.append(ParityCase(backend="onnx", inputs=sample.name, psnr_db=psnr, max_abs=largest, finite=finite))

@@ -158,9 +158,11 @@ def _print_json(made: ImportResult) -> None:
 def _print_report(made: ImportResult) -> None:
     from rich.console import Console  # noqa: PLC0415 (the command's help should not wait for it)
 
+    from export.foreign.preparing import REFERENCE_DB  # noqa: PLC0415 (loads onnx)
+
     manifest, console = made.manifest, Console()
     title = f"{manifest.key}: the wrapped graph against the file's own"
-    print_cases(manifest.parity.cases, title, f"bar {manifest.parity.bar_db:g} dB")
+    print_cases(manifest.parity.cases, title, f"bar {REFERENCE_DB:g} dB")
     lines = [
         *(f"found: {sentence}" for sentence in made.imported.found),
         "wired: " + " ".join(f"--{flag} {value}" for flag, value in made.imported.flags.items()),

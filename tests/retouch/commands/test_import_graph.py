@@ -42,6 +42,12 @@ def test_report_has_the_flags_that_describe_the_graph(graph, tmp_path):
     assert "while it was read, memory: 8 GiB of address space" in result.stdout
 
 
+def test_report_states_the_bar_that_the_wrapped_graph_was_held_to(graph, tmp_path):
+    result = run(graph, "--output", tmp_path / "models", "--name", "lama")
+    assert "bar 60 dB" in result.stdout
+    assert "45 dB" not in result.stdout
+
+
 def test_ranges_that_begin_with_a_minus_are_flags_values(tmp_path):
     onnx.save(joint_layout(64), tmp_path / "net.onnx")
     flags = ("--image-range", "-1..1", "--output-range", "-1..1", "--mask-range", "-0.5..0.5")
