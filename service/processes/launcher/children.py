@@ -42,7 +42,7 @@ class Children:
         self._looked_at = self._watching_since = 0.0
         self._overdue = False
         self.clean = True
-        """Whether every process has ended cleanly."""
+        """Whether every process that has ended since the first signal has ended cleanly."""
 
     @property
     def ended(self) -> bool:
@@ -116,11 +116,8 @@ class Children:
         return not self._signalled or (alive and child in self._engines)
 
     def _log_ended_child(self, child: Child, status: int, now: float) -> None:
-        if self._signalled and status in (
-            0,
-            -signal.SIGTERM,
-            -signal.SIGHUP,
-        ):  # SIGTERM or SIGHUP ended it before it had installed its handlers
+        clean = (0, -signal.SIGTERM, -signal.SIGHUP)  # a signal ends one that has not yet installed its handlers
+        if self._signalled and status in clean:
             return
         if self._signalled:
             self.clean = False
@@ -128,6 +125,5 @@ class Children:
         _log.error("process ended", process=child.name, status=status, restart_in_s=pause_s)
 
     def _kill(self, children: Sequence[Child]) -> None:
-        self.clean = self.clean and not self._signalled
         for child in children:
             child.signal(signal.SIGKILL)

@@ -104,6 +104,24 @@ def test_a_process_that_dies_is_replaced_at_once_and_after_further_deaths_with_a
     children.check(102.5)
     assert front_end.running
     assert engine.ended_pids == []
+    assert children.clean, "no signal has asked for an end"
+
+
+def test_while_no_process_runs_a_signal_ends_the_server_and_nothing_else_does(
+    watch: Make, engine: Sleeper, front_end: Sleeper
+) -> None:
+    children = watch(engine, front_end)
+    for now in (101.0, 102.0):
+        for child in (engine, front_end):
+            child.signal(signal.SIGKILL)
+            child.await_end()
+        children.check(now)
+    assert (engine.running, front_end.running) == (False, False)
+    assert not children.ended
+    children.handle_signal(signal.SIGTERM, 102.1)
+    assert children.ended
+    children.check(110.0)
+    assert children.ended, "nothing is started again"
 
 
 def test_a_process_without_a_heartbeat_is_killed_and_replaced(watch: Make, engine: Sleeper, front_end: Sleeper) -> None:
@@ -121,17 +139,20 @@ def test_a_process_without_a_heartbeat_is_killed_and_replaced(watch: Make, engin
     assert front_end.ended_pids == []
 
 
+@pytest.mark.parametrize("suspended_s", [6.0, 400.0])
 def test_after_the_machine_was_suspended_processes_get_time_for_a_heartbeat(
-    watch: Make, engine: Sleeper, front_end: Sleeper
+    watch: Make, engine: Sleeper, front_end: Sleeper, suspended_s: float
 ) -> None:
     children = watch(engine, front_end)
     engine.last_heartbeat_at = front_end.last_heartbeat_at = 101.0
     children.check(101.0)
-    children.check(500.0)
+    woken_at = 101.0 + suspended_s
+    children.check(woken_at)
+    front_end.last_heartbeat_at = woken_at + 1
+    for after_s in (4.0, 8.0):
+        children.check(woken_at + after_s)
     assert not engine.is_signalled()
-    front_end.last_heartbeat_at = 501.0
-    for now in (504.0, 508.0, 510.5):
-        children.check(now)
+    children.check(woken_at + 10.5)
     assert engine.await_end() == -signal.SIGKILL
     assert not front_end.is_signalled()
 
@@ -201,12 +222,28 @@ def test_the_third_request_to_end_kills_all(watch: Make) -> None:
     assert not children.clean
 
 
+def test_a_third_request_that_finds_only_processes_that_have_ended_makes_no_clean_end_unclean(
+    watch: Make, engine: Sleeper, front_end: Sleeper
+) -> None:
+    children = watch(engine, front_end)
+    children.handle_signal(signal.SIGTERM, 101.0)
+    front_end.await_end()
+    children.check(101.2)
+    engine.await_end()
+    children.handle_signal(signal.SIGTERM, 102.5)
+    children.handle_signal(signal.SIGTERM, 104.0)
+    children.check(104.2)
+    assert children.ended
+    assert children.clean
+
+
 def test_processes_that_do_not_end_in_time_are_asked_for_their_stacks_and_killed_a_second_later(
     watch: Make,
 ) -> None:
     engine, front_end = Sleeper("engine-0", ignored="TERM USR1"), Sleeper("front_end-0", ignored="TERM")
     children = watch(engine, front_end)
     children.handle_signal(signal.SIGTERM, 101.0)
+    children.handle_signal(signal.SIGTERM, 110.0)  # does not prolong the end
     front_end.last_heartbeat_at = engine.last_heartbeat_at = 101.0 + LONGEST_END_S + 5
     children.check(101.0 + LONGEST_END_S)
     assert not front_end.is_signalled()
