@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from email.parser import BytesParser
 from email.policy import HTTP
 from io import BytesIO
@@ -45,6 +46,8 @@ def test_a_text_is_never_taken_for_a_file(text: str) -> None:
 def test_a_value_without_a_form_in_json_is_an_error() -> None:
     with pytest.raises(TypeError, match="set has no form"):
         json_body({"set": set()})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        json_body({"number": math.nan})
 
 
 def test_a_large_file_is_written_in_pieces_so_that_other_threads_run_between_them() -> None:
@@ -53,13 +56,23 @@ def test_a_large_file_is_written_in_pieces_so_that_other_threads_run_between_the
     assert max(out.sizes) <= MOST_BYTES < len(FILE)
 
 
+def reply(*pictures: Encoded) -> Reply:
+    return Reply(pictures, "image/png", Size(1, 1), "photos/1", "fake/fp32", 1, None, None, Timings())
+
+
 def test_the_parts_of_a_multipart_body_are_the_files() -> None:
     pictures = (Encoded(FILE, "1" * 32), Encoded(b"--boundary\r\n", None))
-    boundary, body = multipart_body(
-        Reply(pictures, "image/png", Size(1, 1), "photos/1", "fake/fp32", 1, None, None, Timings())
-    )
+    boundary, body = multipart_body(reply(*pictures))
     head = f'Content-Type: multipart/mixed; boundary="{boundary}"\r\n\r\n'.encode()
     parts = list(BytesParser(policy=HTTP).parsebytes(head + body).iter_parts())
     assert [part["Location"] for part in parts] == [f"/v1/results/{'1' * 32}", None]
     assert [part["Content-Length"] for part in parts] == [str(len(FILE)), "12"]
     assert all(picture.body in body for picture in pictures)
+
+
+def test_a_file_that_contains_the_boundary_of_another_body_gets_another_boundary() -> None:
+    boundary, _ = multipart_body(reply(Encoded(b"first", None), Encoded(b"second", None)))
+    hostile = Encoded(f"\r\n--{boundary}--\r\n".encode(), None)
+    other, body = multipart_body(reply(Encoded(b"first", None), hostile))
+    assert other != boundary
+    assert body.count(other.encode()) == 3, "before each part, and at the end"
