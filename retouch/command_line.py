@@ -55,6 +55,13 @@ class _Retouch(CommandGroup):
         super().__init__(**options)
         self.commands = _Commands()  # type: ignore[assignment] # nothing adds commands
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 -- as in typer
+        """Return a command; None if there is none of that name.
+
+        `Mapping.get` would also return None for a command whose module raises KeyError while it is loaded.
+        """
+        return self.commands[cmd_name] if cmd_name in _PLACES else None
+
 
 app = typer.Typer(
     name="retouch",

@@ -87,6 +87,20 @@ main()
     assert done.stdout.splitlines()[-1] == expected
 
 
+class Broken:
+    """A module that looks for something in vain while it is loaded."""
+
+    def __getattr__(self, name: str) -> object:
+        raise KeyError(name)
+
+
+def test_a_command_that_cannot_be_loaded_is_not_taken_for_an_unknown_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "retouch.commands.keys", Broken())
+    result = CliRunner().invoke(app, ["keys", "list"])
+    assert isinstance(result.exception, KeyError)
+    assert "No such command" not in result.output
+
+
 def test_version_is_that_of_the_installed_package() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert result.exit_code == 0
