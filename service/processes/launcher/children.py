@@ -36,10 +36,12 @@ class Children:
         self._children = [*engines, *front_ends]
         self._hang_timeout_s = settings.hang_timeout_s
         self._allowed_s = settings.drain_delay_s + settings.drain_timeout_s + _GRACE_S
-        self._signalled = False
+        self._signalled_at: float | None = None
+        """Time of the first signal; None before."""
         self._end_requests = EndRequests(LAUNCHER_APART_S)
-        self._drained_at = 0.0
-        self._looked_at = self._watching_since = 0.0
+        self._checked_at = 0.0
+        self._watching_since = 0.0
+        """Time before which missing heartbeats do not count."""
         self._overdue = False
         self.clean = True
         """Whether every process that has ended since the first signal has ended cleanly."""
@@ -47,11 +49,15 @@ class Children:
     @property
     def ended(self) -> bool:
         """Whether a signal has ended all children."""
-        return self._signalled and not any(child.running for child in self._children)
+        return self._signalled_at is not None and not any(child.running for child in self._children)
+
+    @property
+    def _front_end_runs(self) -> bool:
+        return any(child.running for child in self._front_ends)
 
     def start(self, now: float) -> None:
         """Start all children."""
-        self._looked_at = self._watching_since = now
+        self._checked_at = self._watching_since = now
         for child in self._children:
             child.start(now)
 
@@ -60,7 +66,8 @@ class Children:
 
         SIGHUP only begins the drain.
         """
-        self._drained_at, self._signalled = self._drained_at or now, True
+        if self._signalled_at is None:
+            self._signalled_at = now
         if not (self._end_requests.add(number, now) or is_hangup(number)):
             return
         _log.info("ending", signal=number.name, times=self._end_requests.count)
@@ -72,21 +79,25 @@ class Children:
 
     def check(self, now: float) -> None:
         """Find children that have ended, hang or are overdue, and start those whose pause is over."""
-        still_s, self._looked_at = now - self._looked_at, now
-        if still_s > self._hang_timeout_s / 2:  # the machine was suspended, so no process could send a heartbeat
-            _log.warning("the launcher was suspended; processes get time to send a heartbeat", for_s=round(still_s, 1))
+        pause_s, self._checked_at = now - self._checked_at, now
+        if pause_s > self._hang_timeout_s / 2:  # the machine was suspended, so no process could send a heartbeat
+            _log.warning("the launcher was suspended; processes get time to send a heartbeat", for_s=round(pause_s, 1))
             self._watching_since = now
         for child in self._children:
             if (status := child.reap(now)) is not None:
                 self._log_ended_child(child, status, now)
-        alive = any(child.running for child in self._front_ends)
-        if self._signalled and now - self._drained_at > self._allowed_s:
-            self._end_overdue(now - self._drained_at)
-        if self._signalled and not alive:
+        if self._signalled_at is not None:
+            self._continue_end(now - self._signalled_at)
+        for child in self._children:
+            self._check_child(child, now)
+
+    def _continue_end(self, waited_s: float) -> None:
+        """End engine processes that no front end needs, and all processes that have had their time."""
+        if waited_s > self._allowed_s:
+            self._end_overdue(waited_s)
+        if not self._front_end_runs:
             for child in self._engines:
                 child.signal(signal.SIGTERM)
-        for child in self._children:
-            self._check_child(child, now, alive)
 
     def _end_overdue(self, waited_s: float) -> None:
         """Make the processes that have not ended in time write their stacks, then kill them."""
@@ -104,22 +115,21 @@ class Children:
         elif waited_s > self._allowed_s + _STACKS_S:
             self._kill(self._children)
 
-    def _check_child(self, child: Child, now: float, alive: bool) -> None:
+    def _check_child(self, child: Child, now: float) -> None:
         if child.running and min(child.silent_s(now), now - self._watching_since) > self._hang_timeout_s:
             _log.error("process hangs", process=child.name)
             self._kill([child])
-        elif not child.running and now >= child.due_at and self._is_needed(child, alive):
+        elif not child.running and now >= child.due_at and self._is_needed(child):
             child.start(now)
 
-    def _is_needed(self, child: Child, alive: bool) -> bool:
+    def _is_needed(self, child: Child) -> bool:
         """Return whether to restart a child; during shutdown, only engine processes while front ends still drain."""
-        return not self._signalled or (alive and child in self._engines)
+        return self._signalled_at is None or (child in self._engines and self._front_end_runs)
 
     def _log_ended_child(self, child: Child, status: int, now: float) -> None:
-        clean = (0, -signal.SIGTERM, -signal.SIGHUP)  # a signal ends one that has not yet installed its handlers
-        if self._signalled and status in clean:
-            return
-        if self._signalled:
+        if self._signalled_at is not None:
+            if status in (0, -signal.SIGTERM, -signal.SIGHUP):  # these end a process that has no handlers for them yet
+                return
             self.clean = False
         pause_s = round(max(0.0, child.due_at - now), 1)
         _log.error("process ended", process=child.name, status=status, restart_in_s=pause_s)
