@@ -31,6 +31,8 @@ class Child:
     due_at: float = 0.0
     """Earliest time of its next start."""
     started_at: float = 0.0
+    has_started: bool = False
+    """Whether the process has written a heartbeat."""
 
     @property
     def running(self) -> bool:
@@ -39,7 +41,7 @@ class Child:
     def start(self, now: float) -> None:
         """Start the process; if the system lacks resources for it, schedule another attempt."""
         try:
-            self.process, self.started_at = self.spawn(), now
+            self.process, self.started_at, self.has_started = self.spawn(), now, False
         except OSError as error:  # the other processes continue
             pause_s = self.restarts.pause_s(0.0)
             self.due_at = now + pause_s
@@ -64,9 +66,11 @@ class Child:
     def silent_s(self, now: float) -> float:
         """Return the seconds since the process's last heartbeat.
 
-        0 until the first heartbeat, or, if that does not come, until `_START_TIMEOUT_S` has passed.
+        0 until the first heartbeat, or, if that does not come, until `_START_TIMEOUT_S` has passed; and 0 once a
+        process has cleared its row of the status board because it ends: it limits that time itself (end_limit.py).
         """
         heartbeat_at = self.heartbeat_at()
-        return (
-            now - heartbeat_at if heartbeat_at > self.started_at else max(0.0, now - self.started_at - _START_TIMEOUT_S)
-        )
+        if heartbeat_at > self.started_at:
+            self.has_started = True
+            return now - heartbeat_at
+        return 0.0 if self.has_started else max(0.0, now - self.started_at - _START_TIMEOUT_S)

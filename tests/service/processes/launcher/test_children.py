@@ -139,6 +139,38 @@ def test_a_process_without_a_heartbeat_is_killed_and_replaced(watch: Make, engin
     assert front_end.ended_pids == []
 
 
+def test_a_process_that_clears_its_heartbeat_because_it_ends_is_not_taken_for_one_that_hangs(
+    watch: Make, engine: Sleeper
+) -> None:
+    front_end = Sleeper("front_end-0", ignored="TERM")
+    children = watch(engine, front_end)
+    for now in range(101, 1000, 4):
+        engine.last_heartbeat_at = front_end.last_heartbeat_at = now
+        children.check(now)
+    children.handle_signal(signal.SIGTERM, 1000.0)
+    front_end.last_heartbeat_at = 0.0  # it writes its last results now
+    engine.last_heartbeat_at = 1000.0
+    children.check(1000.2)
+    assert not front_end.is_signalled()
+
+
+def test_a_replacement_that_never_writes_a_heartbeat_is_killed_after_the_time_for_a_start(
+    watch: Make, engine: Sleeper, front_end: Sleeper
+) -> None:
+    children = watch(engine, front_end)
+    engine.last_heartbeat_at = front_end.last_heartbeat_at = 101.0
+    children.check(101.0)
+    front_end.signal(signal.SIGKILL)
+    front_end.await_end()
+    front_end.last_heartbeat_at = 0.0
+    for now in range(102, 102 + 610, 4):
+        engine.last_heartbeat_at = now
+        children.check(now)
+    assert not front_end.is_signalled()
+    children.check(102 + 610.5)
+    assert front_end.await_end() == -signal.SIGKILL
+
+
 @pytest.mark.parametrize("suspended_s", [6.0, 400.0])
 def test_after_the_machine_was_suspended_processes_get_time_for_a_heartbeat(
     watch: Make, engine: Sleeper, front_end: Sleeper, suspended_s: float
