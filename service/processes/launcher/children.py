@@ -131,8 +131,8 @@ class Children:
             if status in (0, -signal.SIGTERM, -signal.SIGHUP):  # these end a process that has no handlers for them yet
                 return
             self.clean = False
-        pause_s = round(max(0.0, child.due_at - now), 1)
-        _log.error("process ended", process=child.name, status=status, restart_in_s=pause_s)
+        restart = {"restart_in_s": round(max(0.0, child.due_at - now), 1)} if self._is_needed(child) else {}
+        _log.error("process ended", process=child.name, status=status, **restart)
 
     def _kill(self, children: Sequence[Child]) -> None:
         for child in children:

@@ -3,55 +3,18 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from service.core.settings import Settings
-from service.processes.launcher.child import Child
 from service.processes.launcher.children import Children
+from tests.fakes.captured_logs import capture_logs
+from tests.service.processes.launcher.sleeper import Sleeper
 
 SETTINGS = Settings(hang_timeout_s=10, drain_delay_s=5, drain_timeout_s=30)
 LONGEST_END_S = 5 + 30 + 20
 """Seconds after a signal that processes have to end in, with these settings."""
-
-
-class Sleeper(Child):
-    """A child that sleeps, and ignores some signals."""
-
-    def __init__(self, name: str, ignored: str = "") -> None:
-        self.last_heartbeat_at = 0.0
-        self.ended_pids: list[int] = []
-        trap = f"trap '' {ignored}; " if ignored else ""
-        self._script = f"{trap}echo; exec sleep 600"
-        super().__init__(name, self._sleep, self.ended_pids.append, lambda: self.last_heartbeat_at)
-
-    def _sleep(self) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(["sh", "-c", self._script], stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        with process.stdout as said:
-            said.readline()  # from here on the signals are ignored
-        return process
-
-    @property
-    def pid(self) -> int:
-        assert self.process is not None
-        return self.process.pid
-
-    def await_end(self) -> int:
-        """Wait until the process has ended; it is reaped by the next check."""
-        assert self.process is not None
-        return self.process.wait(30)
-
-    def is_signalled(self) -> bool:
-        """Whether a signal has ended the process, which may take a moment."""
-        assert self.process is not None
-        try:
-            self.process.wait(0.05)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
 
 
 Make = Callable[..., Children]
@@ -238,6 +201,22 @@ def test_while_front_ends_drain_a_dead_engine_process_is_replaced_and_a_dead_fro
     children.check(101.6)
     assert children.ended
     assert not children.clean, "requests may have been lost"
+
+
+@pytest.mark.parametrize(("signalled", "restarts"), [(False, True), (True, False)])
+def test_the_log_announces_a_restart_only_if_there_will_be_one(
+    watch: Make, engine: Sleeper, *, signalled: bool, restarts: bool
+) -> None:
+    front_end = Sleeper("front_end-0", ignored="TERM")
+    children = watch(engine, front_end)
+    if signalled:
+        children.handle_signal(signal.SIGTERM, 101.0)
+    front_end.signal(signal.SIGKILL)
+    front_end.await_end()
+    with capture_logs() as logs:
+        children.check(101.2)
+    (ended,) = (line for line in logs if line["event"] == "process ended")
+    assert ("restart_in_s" in ended, front_end.running) == (restarts, restarts)
 
 
 def test_the_third_request_to_end_kills_all(watch: Make) -> None:
