@@ -22,7 +22,7 @@ def code_version(root: Path = Path(__file__).parents[3]) -> str:
         for folder, folders, names in os.walk(root / package):
             folders[:] = sorted(name for name in folders if name != "__pycache__")
             digest.update(folder.removeprefix(str(root)).encode() + b"\0")
-            for name in sorted(name for name in names if name.endswith(".py")):
+            for name in sorted(name for name in names if name.endswith(".py") and not name.startswith(".")):
                 with FileIO(f"{folder}/{name}") as file:
                     digest.update(name.encode() + b"\0" + file.readall())
     return f"{version('retouch')}+{digest.hexdigest()[:8]}"

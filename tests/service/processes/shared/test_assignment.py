@@ -56,6 +56,14 @@ def test_the_version_changes_with_what_the_processes_share(tmp_path: Path, chang
     assert code_version(tmp_path) != before
 
 
+def test_an_editors_lock_beside_a_source_file_is_no_part_of_the_version(tmp_path: Path) -> None:
+    (tmp_path / "service").mkdir()
+    (tmp_path / "service" / "app.py").write_text("")
+    before = code_version(tmp_path)
+    (tmp_path / "service" / ".#app.py").symlink_to("user@host.1")  # Emacs writes it while app.py has unsaved changes
+    assert code_version(tmp_path) == before
+
+
 @pytest.mark.slow
 def test_the_process_ends_with_that_message_and_no_traceback() -> None:
     command, given = [sys.executable, "-m", "service.processes"], ASSIGNMENT.to_json().decode()
