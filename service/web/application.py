@@ -175,7 +175,7 @@ class ConnectionLimits:
     ignored_body_timeout_s: float = 30.0
     """Time limit for such a body after its refusal."""
     write_timeout_s: float = 60.0
-    """Time limit for a client that does not read its response, to free the response's memory."""
+    """Time limit to read a response, except what fits into the system's send buffer, to free the response's memory."""
 
 
 class LimitedHttp(FramedHttp):
