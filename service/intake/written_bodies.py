@@ -17,19 +17,23 @@ from service.core.reply import Reply
 
 _PIECE_BYTES = 3 << 16
 """Bytes of a picture that are written at a time: a multiple of 3, so that their base64 needs no padding."""
-_PLACEHOLDER, _ITS_TEXT = {"\0": 0}, b'{"\\u0000":0}'
-"""Stands for a file while JSON is made. No text can contain it, because quotes in texts are escaped."""
+_PLACEHOLDER, _PLACEHOLDER_TEXT = {"\0": 0}, b'{"\\u0000":0}'
+"""A value that stands for a file while JSON is made, and its text, which no string can contain: quotes are escaped."""
 
 
 def json_body(content: object) -> bytes:
-    """Return JSON in ASCII, in which each value of type `bytes` is a string in base64."""
+    """Return JSON in ASCII, in which each value of type `bytes` is a string in base64; errors as from `write_json`."""
     out = BytesIO()
     write_json(out, content)
     return out.getvalue()
 
 
 def write_json(out: BinaryIO, content: object) -> None:
-    """Write what `json_body` returns."""
+    """Write JSON as `json_body` returns it.
+
+    Raises:
+        TypeError, ValueError: a value has no form in JSON, such as a set or NaN; nothing has been written.
+    """
     files: list[bytes] = []
 
     def hold(value: object) -> dict[str, int]:
@@ -39,7 +43,7 @@ def write_json(out: BinaryIO, content: object) -> None:
         return _PLACEHOLDER
 
     text = json.dumps(content, default=hold, allow_nan=False, separators=(",", ":")).encode("ascii")
-    first, *others = text.split(_ITS_TEXT)
+    first, *others = text.split(_PLACEHOLDER_TEXT)
     out.write(first)
     for file, following in zip(files, others, strict=True):
         out.write(b'"')
@@ -66,5 +70,6 @@ def multipart_body(reply: Reply) -> tuple[str, bytes]:
 
 
 def _pieces(file: bytes) -> Iterable[memoryview]:
+    """Return a file in pieces of `_PIECE_BYTES`, the last one smaller; without copies."""
     whole = memoryview(file)
     return (whole[start : start + _PIECE_BYTES] for start in range(0, len(file), _PIECE_BYTES))

@@ -26,7 +26,7 @@ def without_collections() -> Iterator[None]:
 
 @contextmanager
 def without_rich() -> Iterator[None]:
-    """Let structlog be loaded as where rich is not installed: it loads rich for coloured stacks, which no log here has.
+    """Load structlog in this block as if rich were not installed: it needs rich only for coloured stacks, unused here.
 
     Rich, pygments and attrs are a tenth of what a process loads. After the block, rich can be loaded as usual.
     """
