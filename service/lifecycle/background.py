@@ -1,4 +1,4 @@
-"""Background tasks, which run for as long as the server runs."""
+"""Background tasks that run as long as the server, and blocking calls on threads that can be cancelled."""
 
 from __future__ import annotations
 

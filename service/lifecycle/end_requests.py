@@ -10,10 +10,11 @@ from __future__ import annotations
 from service.lifecycle.sighup import is_hangup
 
 LAUNCHER_APART_S = 1.0
+"""Least number of seconds between two requests to end a launcher."""
 FRONT_END_APART_S = 0.5
-"""Half of the launcher's interval, because a front end may handle the first of two requests late. Not shorter, because
-the launcher may pass on a repeated signal late, and that must not cut the drain short: an ignored request can be
-repeated, but lost work cannot be restored."""
+"""The same for a front end or a server in one process: half of it, because a front end may handle the first of two
+requests late. Not shorter, because the launcher may pass on a repeated signal late, and that must not cut the drain
+short: an ignored request can be repeated, but lost work cannot be restored."""
 
 
 class EndRequests:
@@ -23,7 +24,7 @@ class EndRequests:
         apart_s: least number of seconds between two requests; a signal that comes sooner belongs to the same request.
     """
 
-    def __init__(self, apart_s: float = 0.5) -> None:
+    def __init__(self, apart_s: float = FRONT_END_APART_S) -> None:
         self._apart_s = apart_s
         self._last_at: float | None = None
         self.count = 0

@@ -50,7 +50,6 @@ def run(
     listener: socket.socket | None = None,
     apis: Sequence[ForeignApi] = (),
     extra_server: OpenExtraServer | None = None,
-    end_requests: EndRequests | None = None,
 ) -> int:
     """Serve until SIGTERM, SIGINT, SIGHUP or the loss of the device.
 
@@ -60,7 +59,6 @@ def run(
         listener: a bound socket; by default one is made for the settings' address.
         apis: foreign APIs to serve besides the server's own.
         extra_server: opens a server of another protocol that runs with this one.
-        end_requests: counts the requests to end; by default a new `EndRequests`.
 
     Returns:
         The exit status: 0 after a clean drain, EXIT_DEVICE_LOST if the process has lost its GPU and should be
@@ -73,7 +71,7 @@ def run(
         check_ports(settings)
     run_preflight(settings)
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    server = DrainingServer(settings, open_backend, apis, extra_server=extra_server, end_requests=end_requests)
+    server = DrainingServer(settings, open_backend, apis, extra_server=extra_server)
     server.limit_end = end_within
     server.run(None if listener is None else [listener])
     service = server.app.service

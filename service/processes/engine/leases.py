@@ -54,10 +54,6 @@ class ModelOffers:
         """Return the model with that number; None if it was removed because all front ends have released it."""
         return self._offered.get(number)
 
-    def offers(self, name: str, version: int) -> bool:
-        """Return whether that version of a model is offered now."""
-        return VersionKey(name, version) in self._current
-
     def lease_ready(self) -> list[ModelLease]:
         """Lease each model that is ready now. Blocks."""
         leases = []

@@ -147,10 +147,10 @@ class EngineClient:
         connection = self._connection
         if connection is None:
             raise EngineProcessLost
-        number, search = next(self._numbers), asyncio.get_running_loop().create_future()
-        connection.searches[number] = search
+        number, offered = next(self._numbers), asyncio.get_running_loop().create_future()
+        connection.version_requests[number] = offered
         connection.send(RequestVersion(number, name, version))
-        await search
+        await offered
 
     def release(self, model: RemoteModel) -> None:
         """End one lease of a model."""

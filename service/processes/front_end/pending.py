@@ -45,7 +45,9 @@ class Connection:
     arena: Arena
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     pending: dict[int, PendingSample] = field(default_factory=dict)
-    searches: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+    """Unanswered samples, by the number of their message."""
+    version_requests: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+    """Unanswered requests for versions, likewise; each future is done once the version is offered."""
     channel: Channel | None = None
 
     def send(self, message: Message) -> None:
@@ -55,29 +57,29 @@ class Connection:
     def answer(self, message: Done | Failed | VersionOffered) -> None:
         """Complete the pending call that the message answers."""
         pending = self.pending.pop(message.id, None)
-        search = self.searches.pop(message.id, None)
+        offered = self.version_requests.pop(message.id, None)
         if isinstance(message, Failed):
             if pending is not None:
                 pending.end(_sample_error(message))
-            if search is not None:
-                fail_future(search, _lease_error(message))
+            if offered is not None:
+                fail_future(offered, _lease_error(message))
         elif isinstance(message, Done):
             if pending is not None and pending.answer.done():
                 pending.end()
             elif pending is not None:
                 pending.answer.set_result(message)
-        elif search is not None and not search.done():
-            search.set_result(None)
+        elif offered is not None and not offered.done():
+            offered.set_result(None)
 
     def end(self) -> None:
         """Fail all pending calls, because the connection has ended."""
         self.lost.set()
         for pending in self.pending.values():
             pending.end(EngineProcessLost())
-        for search in self.searches.values():
-            fail_future(search, EngineProcessLost())
+        for offered in self.version_requests.values():
+            fail_future(offered, EngineProcessLost())
         self.pending.clear()
-        self.searches.clear()
+        self.version_requests.clear()
 
 
 def fail_future(answer: asyncio.Future[Any], error: Exception) -> None:
