@@ -1,0 +1,113 @@
+"""Files of the metrics of several processes, whose space on the disk is allocated before it is used.
+
+prometheus_client maps sparse files into memory. When the disk has no space for a page of such a file, the kernel kills
+the process that writes to it (SIGBUS). Here a file that does not fit on the disk is kept in memory instead: its process
+counts on, and other processes read the file's last contents on the disk until there is space again.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+from prometheus_client import values
+from prometheus_client.mmap_dict import MmapedDict
+
+_log = structlog.get_logger(__name__)
+RETRY_S = 5.0
+"""Least seconds between two attempts to store a file that did not fit on the disk."""
+_MIN_BYTES = 1 << 16
+_ENTRY_BYTES = 32
+"""Largest size of an entry without its key: the key's length, its padding, value and timestamp."""
+
+
+def shared_directory() -> str:
+    """Return the folder of the files, empty if this process has none; metrics that are made later use `MetricFile`."""
+    values.MmapedDict = MetricFile  # type: ignore[attr-defined] # a name that the module imports
+    return os.environ.get("PROMETHEUS_MULTIPROC_DIR", "")
+
+
+class MetricFile(MmapedDict):
+    """Values by key, in a file that others read while this process writes it. Not thread-safe.
+
+    Args:
+        path: path of the file. One that exists, of a dead process with the same id, is continued.
+        now: a monotonic clock, in seconds.
+    """
+
+    def __init__(self, path: str, now: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._now, self._retry_at = path, now, math.inf
+        if os.path.exists(path):  # noqa: PTH110 -- prometheus_client's paths are strings
+            super().__init__(path)  # type: ignore[no-untyped-call]
+            return
+        descriptor = self._make_file(b"", _MIN_BYTES)
+        super().__init__(f"/proc/self/fd/{descriptor}")  # type: ignore[no-untyped-call]
+        os.close(descriptor)
+
+    def write_value(self, key: str, value: float, timestamp: float) -> None:
+        """Set a value; store the file on the disk if it was full and may have space again."""
+        if self._now() >= self._retry_at:
+            self._move(self._capacity)
+        super().write_value(key, value, timestamp)  # type: ignore[no-untyped-call]
+
+    def _init_value(self, key: str) -> None:
+        needed, capacity = self._used + len(key.encode()) + _ENTRY_BYTES, self._capacity
+        while needed > capacity:
+            capacity *= 2
+        if capacity > self._capacity:
+            self._move(capacity)
+        super()._init_value(key)  # type: ignore[no-untyped-call]
+
+    def _move(self, capacity: int) -> None:
+        """Continue in a new file of that size, with the same values."""
+        descriptor = self._make_file(self._m[: self._used], capacity)
+        self._f.close()
+        self._m.close()
+        self._f = os.fdopen(descriptor, "r+b")
+        self._m, self._capacity = mmap.mmap(descriptor, capacity), capacity
+
+    def _make_file(self, content: bytes, size: int) -> int:
+        """Return the descriptor of a new file: in place of the one at the path or, if it does not fit, in memory."""
+        try:
+            descriptor = _replace_file(self._path, content, size)
+        except OSError as error:
+            if self._retry_at == math.inf:
+                _log.warning(
+                    "metrics are incomplete: the folder for temporary files takes no more; free space there",
+                    file=self._path,
+                    error=error.strerror,
+                )
+            self._retry_at = self._now() + RETRY_S
+            descriptor = os.memfd_create("metrics")
+            os.truncate(descriptor, size)
+            os.pwrite(descriptor, content, 0)
+        else:
+            self._retry_at = math.inf
+        return descriptor
+
+
+def _replace_file(path: str, content: bytes, size: int) -> int:
+    """Replace a file by one with this content, for whose size space is allocated, and return its descriptor.
+
+    The path never names a file without its content, because such a file would make `/metrics` fail.
+
+    Raises:
+        OSError: the disk has no space for it; nothing has changed.
+    """
+    unfinished = f"{path}.new"
+    descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+        os.pwrite(descriptor, content, 0)
+        os.rename(unfinished, path)  # noqa: PTH104 -- as above
+    except OSError:
+        os.close(descriptor)
+        with suppress(OSError):
+            os.unlink(unfinished)  # noqa: PTH108 -- as above
+        raise
+    return descriptor
