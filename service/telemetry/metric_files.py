@@ -78,7 +78,7 @@ class MetricFile(MmapedDict):
         except OSError as error:
             if self._retry_at == math.inf:
                 _log.warning(
-                    "metrics are incomplete: the folder for temporary files takes no more; free space there",
+                    "metrics are incomplete: a file cannot be written; make space in the folder for temporary files",
                     file=self._path,
                     error=error.strerror,
                 )
