@@ -71,7 +71,7 @@ class RunDirectory:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        _remove(self.path)
         os.close(self.lock)
 
     @property
@@ -104,6 +104,17 @@ def _remove_if_unused(path: Path) -> None:
         lock = os.open(path / _LOCK, os.O_RDWR)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
         finally:
             os.close(lock)
+
+
+def _remove(path: Path) -> None:
+    """Remove a run directory, its lock last: a later start removes only directories that have one."""
+    for left in tuple(path.glob("*")):  # which finds nothing if someone else has removed the directory
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        elif left.name != _LOCK:
+            with suppress(OSError):
+                left.unlink()
+    shutil.rmtree(path, ignore_errors=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,11 @@ def test_it_is_removed_at_the_end(short_folder: Path) -> None:
         assert sorted(path.name for path in run.path.iterdir()) == ["engine-1.sock", "lock", "metrics"]
         assert run.path.stat().st_mode & 0o077 == 0, "nobody else may connect"
     assert list(short_folder.iterdir()) == []
+
+
+def test_the_end_is_not_disturbed_if_someone_else_has_removed_it(short_folder: Path) -> None:
+    with RunDirectory.create(short_folder) as run:
+        shutil.rmtree(run.path)
 
 
 def test_what_a_killed_server_left_is_removed_and_a_living_one_is_left_alone(short_folder: Path) -> None:
@@ -84,3 +90,27 @@ def test_a_folder_whose_name_is_too_long_for_sockets_is_refused_and_left_empty(s
     with pytest.raises(SettingsInvalid, match="set TMPDIR to a shorter one"):
         RunDirectory.create(parent)
     assert list(parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("removed", range(4))
+def test_what_a_server_left_that_was_killed_while_it_removed_it_is_removed_at_the_next_start(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch, removed: int
+) -> None:
+    unlink, left = os.unlink, iter(range(removed, -1, -1))
+
+    def unlink_until_killed(path: str, *, dir_fd: int | None = None) -> None:
+        if next(left) == 0:
+            raise KeyboardInterrupt  # SIGKILL
+        unlink(path, dir_fd=dir_fd)
+
+    run = RunDirectory.create(short_folder)
+    with run.listen_for_engine(0), run.listen_for_engine(1):
+        (run.path / "metrics" / "counter_1.db").touch()
+        with monkeypatch.context() as killed:
+            killed.setattr(os, "unlink", unlink_until_killed)
+            with pytest.raises(KeyboardInterrupt), run:
+                pass
+    os.close(run.lock)
+    assert run.path.exists()
+    with RunDirectory.create(short_folder):
+        assert not run.path.exists()
