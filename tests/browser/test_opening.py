@@ -35,6 +35,12 @@ CARRIED = """files => {
     for (const [name, bytes] of Object.entries(files)) carried.items.add(new File([new Uint8Array(bytes)], name));
     return carried;
 }"""
+DECODE_LATER = """() => {
+    const decode = createImageBitmap;
+    const gate = new Promise(resolve => { globalThis.goOn = resolve; });
+    globalThis.createImageBitmap = (...what) => gate.then(() => decode(...what));
+}"""
+HEIC: dict[str, object] = {"name": "1.heic", "mimeType": "image/heic", "buffer": b"\0\0\0\x18ftypheic"}
 COMPILED_MS = 180_000
 """Longest time in which a busy machine compiles the larger model."""
 
@@ -137,7 +143,7 @@ def test_it_loads_fills_and_saves_behind_a_prefix(open_tab: OpenTab, behind: str
 
 def test_photographs_are_dropped_and_what_is_none_is_named(tab: Tab) -> None:
     dropped = {path.name: list(path.read_bytes()) for path in PHOTOGRAPHS}
-    refused = ({"notes.txt": [65, 66]}, "notes.txt cannot be opened: it is damaged")
+    refused = ({"notes.txt": [65, 66]}, "notes.txt cannot be opened: damaged")
     for files, said in (refused, (dropped, "2 photographs are open")):
         data = tab.page.evaluate_handle(CARRIED, files)
         for kind in ("dragover", "drop"):
@@ -186,7 +192,7 @@ def test_of_an_animation_the_first_frame_is_opened(tab: Tab, kind: str) -> None:
 def test_a_folder_that_is_dropped_is_refused_by_its_name(tab: Tab, tmp_path: Path) -> None:
     (tmp_path / "holiday").mkdir()
     tab.drop(tmp_path / "holiday", (200, 200))
-    tab.says("holiday cannot be read. Is it a folder")
+    tab.says("holiday cannot be read: a folder, or no longer there")
 
 
 def test_a_photograph_that_leaves_the_disk_stays_open(tab: Tab, tmp_path: Path) -> None:
@@ -261,16 +267,7 @@ def test_a_photograph_is_painted_while_the_models_come_and_filled_when_they_are_
 
 
 def test_what_is_being_opened_is_named_for_as_long_as_it_takes(tab: Tab) -> None:
-    tab.page.evaluate(
-        """() => {
-            const decode = createImageBitmap;
-            const gate = new Promise(resolve => { globalThis.goOn = resolve; });
-            globalThis.createImageBitmap = async (...what) => {
-                await gate;
-                return decode(...what);
-            };
-        }"""
-    )
+    tab.page.evaluate(DECODE_LATER)
     tab.page.set_input_files("#pick-pictures", PICTURES / "dress.jpg")
     expect(tab.page.locator("#status")).to_have_text("Opening dress.jpg…")
     tab.page.evaluate("goOn()")
@@ -278,11 +275,25 @@ def test_what_is_being_opened_is_named_for_as_long_as_it_takes(tab: Tab) -> None
 
 
 def test_what_cannot_be_opened_is_named_though_others_are_open(tab: Tab) -> None:
-    heic = {"name": "1.heic", "mimeType": "image/heic", "buffer": b"\0\0\0\x18ftypheic"}
-    pictures = [encoded(noise(40, 40), "0.png"), heic, encoded(noise(40, 40), "2.png")]
-    tab.open(*pictures)
-    tab.says("2 photographs are open. 1.heic cannot be opened: it is damaged, or in a format that this browser ")
-    tab.says("does not know. Save a copy as JPEG or PNG.")
+    tab.open(encoded(noise(40, 40), "0.png"), HEIC, encoded(noise(40, 40), "2.png"))
+    tab.says("2 photographs are open. 1.heic cannot be opened: damaged, or in a format that this browser does not ")
+    tab.says("know. Save a copy as JPEG or PNG.")
     expect(tab.page.locator("#status")).to_have_class("wrong")
-    tab.page.set_input_files("#pick-pictures", [pictures[0], heic, {**heic, "name": "3.heic"}])
-    tab.says("0.png is open. 2 files could not be opened: 1.heic cannot be opened: it is damaged")
+
+
+def test_all_that_cannot_be_opened_is_named_once_for_each_reason(tab: Tab, tmp_path: Path) -> None:
+    tab.page.evaluate(DECODE_LATER)
+    for name in ("0.jpg", "gone.jpg"):
+        shutil.copy(PICTURES / "dress.jpg", tmp_path / name)
+    for name in ("1.heic", "3.heic"):
+        (tmp_path / name).write_text("of another kind")
+    tab.page.set_input_files("#pick-pictures", [tmp_path / name for name in ("0.jpg", "1.heic", "gone.jpg", "3.heic")])
+    (tmp_path / "gone.jpg").unlink()
+    tab.page.evaluate("goOn()")
+    tab.says("0.jpg is open. 1.heic and 3.heic cannot be opened: damaged, or in a format that this browser does not ")
+    tab.says("Save a copy as JPEG or PNG. gone.jpg cannot be read: a folder, or no longer there.")
+
+
+def test_of_many_that_cannot_be_opened_the_first_are_named_and_the_others_counted(tab: Tab) -> None:
+    tab.page.set_input_files("#pick-pictures", [{**HEIC, "name": f"{i}.heic"} for i in range(12)])
+    tab.says("0.heic, 1.heic, 2.heic, 3.heic, 4.heic and 7 more cannot be opened: damaged")

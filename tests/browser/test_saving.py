@@ -194,7 +194,7 @@ def test_a_file_that_is_no_picture_is_refused_in_words(open_tab: OpenTab, url: s
     tab.page.set_input_files(
         "#pick-pictures", {"name": evil, "mimeType": "image/png", "buffer": b"nothing of the kind"}
     )
-    tab.says("cannot be opened: it is damaged")
+    tab.says("cannot be opened: damaged")
     assert evil in tab.page.inner_text("#status")
     assert tab.page.locator("#status img").count() == 0
 

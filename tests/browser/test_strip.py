@@ -15,8 +15,7 @@ from tests.browser.test_gallery import REFUSED
 from tests.browser.test_recovery import KEPT_AFTER_MS
 
 COUNT = 20
-SLOW = """
-    const real = createImageBitmap;
+SLOW = """const real = createImageBitmap;
     globalThis.createImageBitmap = (...given) => {
       globalThis.createImageBitmap = real;
       return new Promise((go) => (globalThis.go = go)).then(() => real(...given));
@@ -72,6 +71,12 @@ def test_each_photograph_keeps_its_own_work_and_can_be_closed(tab: Tab) -> None:
     tab.page.click('#strip button[aria-label="Close 1.png"]')
     expect(tab.page.locator("#strip")).to_be_hidden()
     assert asked == ["Close 0.png? Your painting and fills on it will be lost."] * 2
+
+
+def test_all_photographs_that_could_not_be_filled_are_named(tab: Tab) -> None:
+    tab.open(encoded(noise(40, 40), "0.png"), encoded(noise(40, 40), "1.png")).choose("mask-menu", "[data-mask=invert]")
+    tab.page.click("#mask-for-all")
+    tab.says("2 failed. 0.png and 1.png: The whole picture is painted")
 
 
 def test_a_single_photograph_is_closed_after_a_question_if_work_would_be_lost(blank: Tab) -> None:
@@ -140,17 +145,13 @@ def test_the_strip_is_used_with_the_keyboard_alone(tab: Tab) -> None:
     expect(surface).to_be_focused()
 
 
-def test_the_photograph_that_the_keys_go_to_is_read_out(tab: Tab) -> None:
+def test_the_photograph_that_the_keys_go_to_or_that_is_closed_is_read_out(tab: Tab) -> None:
     tab.open(*(encoded(noise(200, 200, seed=i), f"{i}.png") for i in range(3)))
     for key, said in (("PageDown", "1.png, 2 of 3."), ("PageDown", "2.png, 3 of 3."), ("PageUp", "1.png, 2 of 3.")):
         tab.page.keyboard.press(key)
         expect(tab.page.locator("#status")).to_have_text(said)
-    expect(tab.page.locator("#status")).to_have_class("unseen")
-
-
-def test_the_photograph_that_was_closed_is_read_out(tab: Tab) -> None:
-    tab.open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg").page.click("#close")
-    expect(tab.page.locator("#status")).to_have_text("dress.jpg is closed.")
+    tab.page.click("#close")
+    expect(tab.page.locator("#status.unseen")).to_have_text("1.png is closed.")
 
 
 def test_the_ring_around_the_focus_is_whole_in_the_strip_and_in_menus(open_tab: OpenTab, url: str) -> None:

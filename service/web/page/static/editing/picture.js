@@ -2,7 +2,7 @@
 //
 // The decoded pixels are never changed: undoing a fill removes its patch, and an export copies the original outside them.
 
-import { copied, stem } from "../files/bytes.js";
+import { copied, fileError, stem } from "../files/bytes.js";
 import { inspect } from "../files/inspect.js";
 import { History } from "./history.js";
 import { Mask } from "./mask.js";
@@ -108,7 +108,7 @@ export class Picture {
       await picture.#show(bitmap);
       return picture;
     } catch {
-      throw new Error(`${name} cannot be opened: it is damaged, or in a format that this browser does not know. Save a copy as JPEG or PNG.`);
+      throw fileError(name, " cannot be opened: damaged, or in a format that this browser does not know. Save a copy as JPEG or PNG.");
     }
   }
 

@@ -55,11 +55,16 @@ export function stem(name) {
   return name.replace(/\.[^.]{1,5}$/, "");
 }
 
+/** An error about a file; its cause is the reason, in words that fit several names too. */
+export function fileError(name, cause) {
+  return new Error(name + cause, { cause });
+}
+
 /** A copy of a file, which could change or vanish on the disk while in use; a Blob in memory is returned unchanged. @param {Blob} file @returns {Promise<Blob>} */
 export async function copied(file, name) {
   if (!(file instanceof File)) return file;
   const bytes = await file.arrayBuffer().catch(() => {
-    throw new Error(`${name} cannot be read. Is it a folder, or was it deleted?`);
+    throw fileError(name, " cannot be read: a folder, or no longer there.");
   });
   return new Blob([bytes], { type: file.type });
 }

@@ -6,7 +6,7 @@ import { zip } from "../files/zip.js";
 import { $, disable, element, focusNear, icon, thumbnail } from "../ui/dom.js";
 import { explained } from "../ui/busy.js";
 import { resultName } from "./saving.js";
-import { say } from "../ui/status.js";
+import { grouped, say } from "../ui/status.js";
 
 const THUMBNAIL_SIDE = 54;
 
@@ -37,13 +37,13 @@ export class Strip {
       for (const [i, picture] of pictures.entries()) {
         name(`Filling ${i + 1} of ${pictures.length}`);
         const failure = await this.#fillOne(picture, source, call);
-        if (failure) failures.push(`${picture.name}: ${explained(failure)}`);
+        if (failure) failures.push({ name: picture.name, reason: `: ${explained(failure)}` });
       }
       return !failures.length;
     });
     if (done === null) return null;
     const { length } = pictures.filter(isOpen);
-    return say(failures.length ? `${failures.length} failed. ${failures[0]}` : `${length} photograph${length === 1 ? " is" : "s are"} filled.`, failures.length > 0);
+    return say(failures.length ? `${failures.length} failed. ${grouped(failures)}` : `${length} photograph${length === 1 ? " is" : "s are"} filled.`, failures.length > 0);
   }
 
   async #fillOne(picture, { data, width, height }, call) {

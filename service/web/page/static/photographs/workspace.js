@@ -1,7 +1,7 @@
 // The opened photographs, and the one that is edited.
 
 import { Picture } from "../editing/picture.js";
-import { say } from "../ui/status.js";
+import { grouped, listed, say } from "../ui/status.js";
 
 /**
  * Events: `list` when photographs come or go, `active` when another one is edited, `edit` when the mask, the fills or
@@ -20,20 +20,21 @@ export class Workspace extends EventTarget {
     const opened = []; // others may come meanwhile
     const failures = [];
     for (const file of files) {
-      say(`Opening ${file.name}…`);
+      const name = file.name || "pasted.png";
+      say(`Opening ${name}…`);
       try {
-        const picture = await Picture.open(file, file.name || "pasted.png");
+        const picture = await Picture.open(file, name);
         opened.push(picture);
         await this.add(picture, opened.length === 1);
       } catch (error) {
-        failures.push(error.message);
+        failures.push({ name, reason: error.cause ?? `: ${error.message}` });
       }
     }
     const summary = { 0: "", 1: `${opened[0]?.name} is open. ` }[opened.length] ?? `${opened.length} photographs are open. `;
-    const converted = opened.flatMap(({ origin }) => origin || []).join(", ");
-    const note = converted && `${converted} was converted to PNG; an animation becomes its first frame. `;
-    const [first = ""] = failures;
-    say(summary + note + (failures.length > 1 ? `${failures.length} files could not be opened: ${first}` : first), first !== "");
+    const converted = opened.flatMap(({ origin }) => origin || []);
+    const verb = converted.length > 1 ? "were" : "was";
+    const note = converted.length ? `${listed(converted)} ${verb} converted to PNG; an animation becomes its first frame. ` : "";
+    say(summary + note + grouped(failures), failures.length > 0);
   }
 
   /** Adds a picture; while it is not edited, its decoded pixels are freed. */
