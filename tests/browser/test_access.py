@@ -17,6 +17,7 @@ from tests.browser.tab import PICTURES, Tab, encoded
 AXE = Path(__file__).parents[2] / ".venv-browser/node_modules/axe-core/axe.min.js"
 SCREENS = {"phone": (390, 844), "phone on its side": (844, 390), "desktop": (1440, 900), "4K": (3840, 2160)}
 MIN_TARGET = 44
+WORDS_END = "box => { const r = new Range(); r.selectNode(box.nextSibling); return r.getBoundingClientRect().right; }"
 
 
 def violations(tab: Tab) -> list[str]:
@@ -116,6 +117,8 @@ def test_the_row_under_the_picture_is_as_high_as_a_button(open_tab: OpenTab, url
     assert tab.page.locator("#actions").bounding_box()["height"] <= MIN_TARGET + 17
     sizes = [tab.page.locator(box).bounding_box()["width"] for box in ("#texture", "#instant")]
     assert sizes == [20, 20]
+    for label, after in (("#texture", "#instant"), ("#instant", "#fill")):
+        assert tab.page.locator(after).bounding_box()["x"] - tab.page.locator(label).evaluate(WORDS_END) > 7
 
 
 @pytest.mark.parametrize("width", [1100, 999, 844, 821])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import signal
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -236,3 +237,26 @@ def test_a_message_of_several_lines_stands_in_the_middle_of_its_box(tab: Tab) ->
     }"""
     left, right = tab.page.locator("#status").evaluate(gaps)
     assert abs(left - right) < 4
+
+
+@pytest.mark.parametrize("size", [(360, 640), (390, 844), (820, 1180), (1280, 720)])
+def test_messages_cover_neither_the_controls_above_the_picture_nor_each_other(
+    open_tab: OpenTab, serve: Serve, size: tuple[int, int]
+) -> None:
+    url = f"{serve(fake_batch_ms=3000).url}/"
+    tab = open_tab(url, viewport=dict(zip(("width", "height"), size, strict=True))).open(PICTURES / "dress.jpg")
+    tab.drag(LINE)
+    tab.open(PICTURES / "skirt.jpg")
+    boxes = [tab.page.locator(name).bounding_box() for name in ("header", "#busy", "#status")]
+    tab.page.click("#cancel")
+    assert all(upper["y"] + upper["height"] < lower["y"] for upper, lower in pairwise(boxes)), boxes
+
+
+def test_a_message_is_on_the_screen_of_a_page_that_is_rolled_down(open_tab: OpenTab, serve: Serve) -> None:
+    tab = open_tab(f"{serve().url}/", viewport={"width": 320, "height": 256}).open(PICTURES / "dress.jpg")
+    tab.page.evaluate("scrollTo(0, 10_000)")
+    tab.saved()
+    tab.says("Saved")
+    box = tab.page.locator("#status").bounding_box()
+    assert box["y"] >= 0
+    assert box["y"] + box["height"] <= 256

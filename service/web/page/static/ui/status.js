@@ -10,7 +10,7 @@ let timer = 0;
 export function say(text, wrong = false, shown = true) {
   const line = $("status");
   // elements outside an open dialog are neither visible nor read out
-  const place = document.querySelector("dialog[open]") ?? document.body;
+  const place = document.querySelector("dialog[open]") ?? $("messages");
   if (line.parentNode !== place) place.append(line);
   line.textContent = text;
   line.classList.toggle("wrong", wrong);
