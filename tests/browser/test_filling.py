@@ -163,7 +163,8 @@ def test_the_last_mask_is_filled_again_in_another_way_as_one_step(tab: Tab) -> N
     tab.page.on(
         "response", lambda reply: replies.append(reply.headers.get("x-texture")) if "inpaint" in reply.url else None
     )
-    tab.open(PICTURES / "dress.jpg")
+    tab.open(PICTURES / "dress.jpg").page.keyboard.press("a")
+    tab.says("Nothing has been filled here yet.")
     tab.drag(LINE)
     tab.filled()
     sharper = np.asarray(tab.saved())

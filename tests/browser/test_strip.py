@@ -19,16 +19,14 @@ SLOW = """const real = createImageBitmap;
     globalThis.createImageBitmap = (...given) => {
       globalThis.createImageBitmap = real;
       return new Promise((go) => (globalThis.go = go)).then(() => real(...given));
-    };
-    0"""
+    }; 0"""
 """Script that holds the decoding of the next photograph until `go` is called."""
 LINE = ((100, 150), (140, 150))
 OTHER_LINE = ((60, 60), (80, 60))
 
 
 def test_twenty_photographs_are_filled_under_one_mask_and_saved_as_one_file(tab: Tab) -> None:
-    sizes = [(160 + 8 * (i % 3), 120) for i in range(COUNT)]
-    pictures = [noise(width, height, seed=i) for i, (width, height) in enumerate(sizes)]
+    pictures = [noise(160 + 8 * (i % 3), 120, seed=i) for i in range(COUNT)]
     tab.open(*(encoded(pixels, "same name.png") for pixels in pictures)).collect()
     tab.brush(20)
     tab.drag(((60, 60), (100, 60)))
@@ -73,8 +71,10 @@ def test_each_photograph_keeps_its_own_work_and_can_be_closed(tab: Tab) -> None:
     assert asked == ["Close 0.png? Your painting and fills on it will be lost."] * 2
 
 
-def test_all_photographs_that_could_not_be_filled_are_named(tab: Tab) -> None:
-    tab.open(encoded(noise(40, 40), "0.png"), encoded(noise(40, 40), "1.png")).choose("mask-menu", "[data-mask=invert]")
+def test_why_photographs_were_not_filled_under_one_mask_is_said_with_their_names(tab: Tab) -> None:
+    tab.open(encoded(noise(40, 40), "0.png"), encoded(noise(40, 40), "1.png")).page.click("#mask-for-all")
+    tab.says("Paint a mask first, without Fill each stroke: it will be used for all photographs.")
+    tab.choose("mask-menu", "[data-mask=invert]")
     tab.page.click("#mask-for-all")
     tab.says("2 failed. 0.png and 1.png: The whole picture is painted")
 

@@ -30,7 +30,10 @@ export class Strip {
   /** Fills every photograph under the active one's mask, scaled to its size. */
   async fillAll() {
     const { active, pictures } = this.workspace;
-    if (!active?.mask.area) return say("Paint a mask first: it will be used for all photographs.", true);
+    if (!active?.mask.area) {
+      const how = $("instant").checked ? ", without Fill each stroke" : ""; // each fill clears the mask
+      return say(`Paint a mask first${how}: it will be used for all photographs.`, true);
+    }
     const source = { data: active.mask.data.slice(), width: active.mask.width, height: active.mask.height };
     const failures = [];
     const done = await this.busy.run("Filling all", async (call, name) => {

@@ -61,9 +61,10 @@ export class EditMenu {
   /** Paints the mask of the last fill once more, to be filled in another way. */
   #again(picture) {
     const patch = picture.patches.at(-1);
-    if (!patch || !picture.edit((mask) => writeSent(mask, patch, patch.inside, 1))) return;
+    if (!patch) return say("Nothing has been filled here yet.", true);
+    if (!picture.edit((mask) => writeSent(mask, patch, patch.inside, 1))) return null;
     this.workspace.edited();
-    this.painting.onStroke();
+    return this.painting.onStroke();
   }
 
   #travel(step, undo) {
