@@ -35,17 +35,11 @@ LONGEST = (
 
 
 STARTUP = Path(__file__).parent / "startup"
-"""Folder of what each Python does first that a test run with coverage starts."""
+"""Folder of what each Python does first whose coverage is measured in a process of its own."""
 
 
 def pytest_configure() -> None:
-    """Let Hypothesis try the same examples in each run, however long they take: a busy machine fails no test.
-
-    With coverage, processes that are started import other projects' modules untraced.
-    """
-    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if "COVERAGE_PROCESS_CONFIG" in os.environ and str(STARTUP) not in path:
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(STARTUP), *filter(None, path)])
+    """Let Hypothesis try the same examples in each run, however long they take: a busy machine fails no test."""
     settings.register_profile("retouch", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("retouch")
 
@@ -77,6 +71,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests = Path(__file__).parent
     rank = {tests / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _coverage_of_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Measure the coverage of processes that tests start only in modules with the mark `covers_processes`.
+
+    It takes a third of a server's CPU time, and a few modules run all code that only such processes run (ADR 44).
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("covers_processes") is None:
+            patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
+        else:
+            patch.setenv("PYTHONPATH", str(STARTUP), prepend=os.pathsep)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from retouch.command_line import app
 from tests.serving.served_process import ServedProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.covers_processes]
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"

@@ -23,7 +23,7 @@ from service.saving.local_disk.disk_state import INCOMING
 from service.saving.spool.process_folder import SPOOL
 from service.web.server import run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.covers_processes]
 
 
 def refused(models_dir: Path, tmp_path: Path, *more: object) -> list[str]:

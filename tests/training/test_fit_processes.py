@@ -45,7 +45,6 @@ def forking() -> ForkServerContext:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
-        patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)  # forked processes end without writing coverage data
         forkserver.ensure_running()
     return context
 

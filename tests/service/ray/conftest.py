@@ -103,7 +103,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         patch.setenv("RAY_worker_niceness", "0")  # by default 15: busy tests beside it would leave a replica no core
         patch.setenv("AWS_ACCESS_KEY_ID", KEY)
         patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)  # else each of Ray's processes would measure coverage
         (folder / "token").write_text(secrets.token_hex(32))
         patch.setenv("RAY_AUTH_TOKEN_PATH", str(folder / "token"))  # else it writes one into the home directory
         proxies = {}

@@ -14,7 +14,7 @@ import pytest
 from service.lifecycle.drain import EXIT_DEVICE_LOST
 from tests.service.web.server_process import Files, process, ready
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.covers_processes]
 
 LOSES_IT_WHILE_LOADING = """
 import sys

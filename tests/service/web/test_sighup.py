@@ -16,7 +16,7 @@ import pytest
 
 from tests.service.web.server_process import Files, in_flight, post, process, ready
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.covers_processes]
 
 
 def read_until(terminal: int, word: bytes) -> None:

@@ -12,6 +12,7 @@ from training.gather.gathering import gather
 from training.gather.recipe import read_recipe
 from training.gather.shards import ShardWriter
 
+pytestmark = pytest.mark.covers_processes
 RECIPE = """
 shard_mib = 0.25
 [[source]]

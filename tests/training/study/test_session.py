@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from training.__main__ import app
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.covers_processes]
 
 
 def study(*arguments: object) -> tuple[int, str]:

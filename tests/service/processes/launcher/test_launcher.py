@@ -21,7 +21,7 @@ from service.processes.launcher.child import Child
 from tests.service.processes.launcher.real_processes import Files, Server, form, in_flight, ready, sample_of
 from tests.serving.waiting import until, wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.covers_processes]
 
 
 @dataclass
