@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import math
 import re
@@ -163,6 +164,12 @@ class Tab:
         picture = Image.open(info.value.path())
         assert picture.mode == "L"
         return np.asarray(picture) > 127
+
+    def thumbnail(self, name: str) -> NDArray[np.uint8]:
+        """Return the pixels of a photograph's thumbnail in the film strip."""
+        script = "name => document.querySelector(`#strip [aria-label='${name}'] canvas`).toDataURL()"
+        data = self.page.evaluate(script, name).partition(",")[2]
+        return np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
 
     def saved(self, kind: str = "png") -> Image.Image:
         """Save the picture and return it."""

@@ -62,6 +62,24 @@ def test_a_reload_brings_photographs_masks_and_fills_back(tab: Tab) -> None:
     assert (np.asarray(tab.saved()) != filled).any(), "a fill cannot be undone after a reload"
 
 
+def test_a_thumbnail_shows_the_fills_of_its_photograph_also_after_a_reload(tab: Tab) -> None:
+    tab.open(*(encoded(noise(200, 200, seed=i), f"{i}.png") for i in range(2))).collect()
+    before = [tab.thumbnail(f"{i}.png") for i in range(2)]
+    tab.brush(20)
+    tab.drag(((60, 60), (140, 60)))
+    tab.fill()
+    filled = tab.thumbnail("0.png")
+    changed, side = (filled != before[0]).any(axis=2), len(filled)
+    assert changed[side * 55 // 200 : side * 65 // 200, side * 60 // 200 : side * 140 // 200].mean() > 0.9
+    assert not changed[side // 2 :].any()
+    assert (tab.thumbnail("1.png") == before[1]).all()
+    tab.page.wait_for_timeout(KEPT_AFTER_MS)
+    tab.go().says("Your work is back")
+    assert (tab.thumbnail("0.png") == filled).all()
+    tab.page.keyboard.press("Control+z")
+    assert (tab.thumbnail("0.png") == before[0]).all()
+
+
 def test_a_stored_photograph_that_cannot_be_opened_is_tried_again_at_the_next_reload(tab: Tab) -> None:
     tab.open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg").collect()
     tab.page.wait_for_timeout(KEPT_AFTER_MS)

@@ -13,7 +13,7 @@ const THUMBNAIL_SIDE = 54;
 const isOpen = (picture) => !picture.closing.signal.aborted;
 
 export class Strip {
-  /** @type {WeakMap<import("../editing/picture.js").Picture, HTMLCanvasElement>} */
+  /** @type {WeakMap<import("../editing/picture.js").Picture, {plain: HTMLCanvasElement, shown: HTMLCanvasElement, patches: object[]}>} without and with the fills, and which fills */
   #thumbnails = new WeakMap();
 
   /** @param {import("./workspace.js").Workspace} workspace @param {import("../ui/fill_control.js").FillControl} fills @param {import("../ui/busy.js").Busy} busy */
@@ -21,6 +21,7 @@ export class Strip {
     Object.assign(this, { workspace, fills, busy });
     workspace.addEventListener("list", () => this.#update());
     workspace.addEventListener("active", () => this.#update());
+    workspace.addEventListener("edit", ({ detail }) => this.#drawFills(detail));
     $("mask-for-all").onclick = () => this.fillAll();
     $("zip").onclick = () => this.saveAll();
     $("close").onclick = () => this.close(workspace.active);
@@ -110,8 +111,23 @@ export class Strip {
   #thumbnail(picture) {
     const source = picture.preview ?? picture.bitmap;
     if (!this.#thumbnails.has(picture) && source) {
-      this.#thumbnails.set(picture, thumbnail(source, picture.width, picture.height, THUMBNAIL_SIDE));
+      const plain = thumbnail(source, picture.width, picture.height, THUMBNAIL_SIDE);
+      const shown = element("canvas", { width: plain.width, height: plain.height });
+      this.#thumbnails.set(picture, { plain, shown, patches: null });
+      this.#drawFills(picture);
     }
-    return this.#thumbnails.get(picture) ?? element("canvas", { width: 1, height: 1 });
+    return this.#thumbnails.get(picture)?.shown ?? element("canvas", { width: 1, height: 1 });
+  }
+
+  #drawFills(picture) {
+    const drawn = this.#thumbnails.get(picture);
+    if (!drawn || drawn.patches === picture.patches) return;
+    const { plain, shown } = drawn;
+    const [x, y] = [shown.width / picture.width, shown.height / picture.height];
+    const context = shown.getContext("2d");
+    context.clearRect(0, 0, shown.width, shown.height);
+    context.drawImage(plain, 0, 0);
+    for (const patch of picture.patches) patch.draw(context, patch.x * x, patch.y * y, patch.width * x, patch.height * y);
+    drawn.patches = picture.patches;
   }
 }
