@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -179,6 +179,17 @@ def test_results_that_were_saved_leave_the_spool_when_the_disk_is_full(tmp_path:
             assert served.terminate() == 0
 
 
+def listed(served: ServedProcess) -> set[str]:
+    """Return the locations of all results that the server lists."""
+    results = httpx.get(f"{served.url}/v1/results", params={"limit": 100}).json()["results"]
+    return {f"/v1/results/{one['id']}" for one in results}
+
+
+def stored(served: ServedProcess, promised: Iterable[str]) -> set[str]:
+    """Return the locations whose results the server still has."""
+    return {location for location in promised if httpx.get(f"{served.url}{location}").status_code == 200}
+
+
 def test_a_full_disk_is_emptied_by_retention(tmp_path: Path, files: Files) -> None:
     promised: dict[str, bytes] = {}
     with tmpfs(tmp_path / "small", "3m") as small:
@@ -188,7 +199,7 @@ def test_a_full_disk_is_emptied_by_retention(tmp_path: Path, files: Files) -> No
             served.kill()
         with ServedProcess(tmp_path, results_dir=small / "results", results_max_gb=0.0005) as served:
             wait_until(lambda: ask(served, files, promised).status_code == 200)
-            listed = httpx.get(f"{served.url}/v1/results", params={"limit": 100}).json()["results"]
-            there = [location for location in promised if httpx.get(f"{served.url}{location}").status_code == 200]
-            assert 0 < len(there) == len(listed) < len(promised)
+            # results are indexed and removed in the background
+            wait_until(lambda: listed(served) == stored(served, promised))
+            assert 0 < len(listed(served)) < len(promised)
             assert served.terminate() == 0
