@@ -26,8 +26,8 @@ _ENTRY_BYTES = 32
 """Largest size of an entry without its key: the key's length, its padding, value and timestamp."""
 
 
-def shared_directory() -> str:
-    """Return the folder of the files, empty if this process has none; metrics that are made later use `MetricFile`."""
+def use_metric_files() -> str:
+    """Let metrics that are made later use `MetricFile`; returns the files' folder, empty if this process has none."""
     values.MmapedDict = MetricFile  # type: ignore[attr-defined] # a name that the module imports
     return os.environ.get("PROMETHEUS_MULTIPROC_DIR", "")
 

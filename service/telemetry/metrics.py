@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 
 from service.telemetry.gpu_gauges import add_gpu_gauges
 from service.telemetry.histograms import LabelledHistogram
-from service.telemetry.metric_files import shared_directory
+from service.telemetry.metric_files import use_metric_files
 
 LATENCY_BUCKETS_S = (
     *(0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075),
@@ -42,7 +42,7 @@ class Metrics:
 
     def __init__(self, device: str = "", now: Callable[[], float] = time.time) -> None:
         self.registry, self._device, self._now = CollectorRegistry(), device, now
-        self._directory = shared_directory()
+        self._directory = use_metric_files()
         if not self._directory:
             add_gpu_gauges(self.registry)
         self._watched: list[tuple[Gauge, Callable[[], float]]] = []
