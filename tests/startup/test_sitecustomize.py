@@ -25,6 +25,5 @@ def test_modules_of_others_are_imported_untraced_and_every_line_of_our_own_is_tr
     (tmp_path / "tests" / "own.py").write_text("a = 1\nimport foreign\nb = foreign.c\nd = 4\n")
     (tmp_path / "foreign.py").write_text("c = 2\n")
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(tmp_path)])}
-    environ.pop("COVERAGE_PROCESS_CONFIG", None)
     found = subprocess.run([sys.executable, "-c", TRACED], env=environ, check=True, capture_output=True, text=True)
     assert found.stdout == "[1, 2, 3, 4] False\n"
