@@ -30,13 +30,21 @@ JSON = {"Accept": "application/json"}
 pytestmark = pytest.mark.slow
 
 
-def spooled(folder: Path) -> list[str]:
-    """Ids of the results in all spools of a results folder."""
+def stored(folder: Path) -> list[str]:
+    """Ids of the results of a folder, in its spools or saved as files, or both."""
     ids = []
     for segment in [path for owner in (folder / ".spool").iterdir() for path in list_segments(owner)]:
         with open_descriptor(segment) as descriptor:
             ids += [record.line.id for record in scan(descriptor)[0]]
-    return ids
+    return list(dict.fromkeys([*ids, *(path.stem for path in folder.glob("??/*.json"))]))
+
+
+def remove_stored(folder: Path, result_id: str) -> None:
+    """Remove a result from the spools of a folder and from its files."""
+    for owner in (folder / ".spool").iterdir():
+        erase_in(owner, result_id)
+    for path in folder.glob(f"??/{result_id}.*"):
+        path.unlink()
 
 
 def is_claimed(folder: Path) -> bool:
@@ -82,7 +90,7 @@ def killed_before_the_record(asker: Asker, results: int) -> Iterator[Path]:
         asked: Future[httpx.Response] = thread.submit(asker.ask)
         wait_until(lambda: is_claimed(folder))
         with ledger_held(folder):
-            wait_until(lambda: len(spooled(folder)) + len(list(folder.glob("??/*.json"))) >= results)
+            wait_until(lambda: len(stored(folder)) >= results)
             kill_all(served)
         assert isinstance(asked.exception(), httpx.TransportError)
     yield folder
@@ -94,25 +102,25 @@ def test_a_repeat_is_answered_with_the_result_that_was_stored(tmp_path: Path, fi
     with ServedProcess(tmp_path, workers=workers, fake_batch_ms=500) as served:
         asker = Asker(served, "/v1/inpaint", files=files)
         with killed_before_the_record(asker, 1):
-            (stored,) = spooled(tmp_path / "results")
+            (earlier,) = stored(tmp_path / "results")
         replies = [asker.ask(), asker.ask()]
         assert [reply.status_code for reply in replies] == [200, 200], replies[0].text
-        assert {reply.headers["location"] for reply in replies} == {f"/v1/results/{stored}"}
+        assert {reply.headers["location"] for reply in replies} == {f"/v1/results/{earlier}"}
         assert len({reply.content for reply in replies}) == 1
-        assert httpx.get(f"{served.url}/v1/results/{stored}").content == replies[0].content
-        assert asker.listed() == [stored]
+        assert httpx.get(f"{served.url}/v1/results/{earlier}").content == replies[0].content
+        assert asker.listed() == [earlier]
 
 
 def test_a_repeat_is_answered_with_all_pictures_that_were_stored(tmp_path: Path) -> None:
     with ServedProcess(tmp_path, fake_batch_ms=500) as served:
         asker = Asker(served, "/v1/generate", data=SEVERAL, headers=JSON)
         with killed_before_the_record(asker, 3):
-            stored = spooled(tmp_path / "results")
+            earlier = stored(tmp_path / "results")
         reply = asker.ask()
         assert reply.status_code == 200, reply.text
         urls = [image["result_url"] for image in reply.json()["images"]]
-        assert urls == [f"/v1/results/{one}" for one in stored]
-        assert sorted(asker.listed()) == sorted(stored)
+        assert urls == [f"/v1/results/{one}" for one in earlier]
+        assert sorted(asker.listed()) == sorted(earlier)
         numbers = [httpx.get(f"{served.url}{url}", headers=JSON).json()["sample"] for url in urls]
         assert numbers == [0, 1, 2]
 
@@ -121,9 +129,8 @@ def test_pictures_of_which_one_was_not_stored_are_replaced_by_those_of_the_repea
     with ServedProcess(tmp_path, fake_batch_ms=500) as served:
         asker = Asker(served, "/v1/generate", data=SEVERAL, headers=JSON)
         with killed_before_the_record(asker, 3) as folder:
-            first, *others = spooled(folder)
-            for owner in (folder / ".spool").iterdir():
-                erase_in(owner, first)
+            first, *others = stored(folder)
+            remove_stored(folder, first)
         reply = asker.ask()
         assert reply.status_code == 200, reply.text
         made = [image["result_url"].rpartition("/")[2] for image in reply.json()["images"]]
