@@ -1,7 +1,8 @@
 """Temporary directory that the processes of one server share, for Unix sockets and the files of prometheus_client.
 
-It is removed when the server ends. Every process of a server inherits the directory's lock; the directory of a killed
-server is removed at a later start, once its lock is free.
+It is removed when the server ends. Every process of a server inherits the lock of a file in it; the directory of a
+killed server is removed at a later start, once that lock is free. The directory itself is locked as well, because
+programs that remove old temporary files leave locked directories alone (tmpfiles.d(5)).
 """
 
 from __future__ import annotations
@@ -35,11 +36,13 @@ class RunDirectory:
     Args:
         path: path of the directory.
         lock: descriptor of its lock file, on which the lock is held; every process inherits it.
+        directory: descriptor of the directory, on which a lock is held.
     """
 
-    def __init__(self, path: Path, lock: int) -> None:
+    def __init__(self, path: Path, lock: int, directory: int) -> None:
         self.path = path
         self.lock = lock
+        self._directory = directory
 
     @classmethod
     def create(cls, parent: Path | None = None) -> RunDirectory:
@@ -63,7 +66,9 @@ class RunDirectory:
         fcntl.flock(lock, fcntl.LOCK_EX)
         unlocked.rename(path / _LOCK)
         (path / "metrics").mkdir()
-        return cls(path, lock)
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(directory, fcntl.LOCK_SH)
+        return cls(path, lock, directory)
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -73,6 +78,7 @@ class RunDirectory:
     ) -> None:
         _remove(self.path)
         os.close(self.lock)
+        os.close(self._directory)
 
     @property
     def environment(self) -> dict[str, str]:

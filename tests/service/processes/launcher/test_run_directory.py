@@ -13,6 +13,17 @@ from service.core.settings import SettingsInvalid
 from service.processes.launcher.run_directory import RunDirectory
 
 
+def is_locked(path: Path) -> bool:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def test_it_is_removed_at_the_end(short_folder: Path) -> None:
     with RunDirectory.create(short_folder) as run, run.listen_for_engine(1):
         assert sorted(path.name for path in run.path.iterdir()) == ["engine-1.sock", "lock", "metrics"]
@@ -66,15 +77,16 @@ def test_its_lock_is_held_by_each_process_that_inherits_it(short_folder: Path) -
     run = RunDirectory.create(short_folder)
     inherited = os.dup(run.lock)
     os.close(run.lock)
-    with (run.path / "lock").open() as other:
-        try:
-            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            held = True
-        else:
-            held = False
-    assert held
+    assert is_locked(run.path / "lock")
     os.close(inherited)
+
+
+def test_programs_that_remove_old_temporary_files_find_it_locked_until_its_end(short_folder: Path) -> None:
+    with RunDirectory.create(short_folder) as run:
+        assert is_locked(run.path)
+        directory = os.open(run.path, os.O_RDONLY)
+    fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(directory)
 
 
 def test_the_longest_folder_has_room_for_the_last_socket(short_folder: Path) -> None:
