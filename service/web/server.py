@@ -29,7 +29,8 @@ from service.lifecycle.sighup import handling_hangups
 from service.preflight import check_ports, run_preflight
 from service.telemetry.metrics import Metrics
 from service.telemetry.metrics_port import serve_metrics
-from service.web.application import App, ConnectionLimits, LimitedHttp
+from service.web.application import App
+from service.web.connection.limited_http import ConnectionLimits, LimitedHttp, UnreadResponses
 from service.web.foreign_api import ForeignApi
 
 log = structlog.get_logger(__name__)
@@ -114,7 +115,7 @@ class DrainingServer(uvicorn.Server):
                 self.app,
                 host=settings.host,
                 port=settings.port,
-                http=partial(LimitedHttp, limits=limits),  # type: ignore[arg-type] # uvicorn calls it, no more
+                http=partial(LimitedHttp, limits=limits, unread=UnreadResponses()),  # type: ignore[arg-type] # uvicorn calls it, no more
                 ws="none",
                 backlog=_BACKLOG,
                 timeout_keep_alive=_KEEP_ALIVE_S,

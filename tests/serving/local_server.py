@@ -23,7 +23,7 @@ from tests.serving.waiting import wait_until
 
 if TYPE_CHECKING:  # spares unit tests the import of the whole server
     from service.app import Service
-    from service.web.application import ConnectionLimits
+    from service.web.connection.limited_http import ConnectionLimits
     from service.web.server import DrainingServer
 
 

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.core.errors import InvalidRequest
-from service.web.framing import FramedHttp, LingeringTransport, check_head, head_without_upgrade
+from service.web.connection.framing import FramedHttp, LingeringTransport, check_head, head_without_upgrade
 from tests.serving.waiting import wait_until
 
 HIDDEN = b"GET /hidden HTTP/1.1\r\nHost: x\r\nX-Request-ID: hidden\r\n\r\n"

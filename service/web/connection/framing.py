@@ -243,6 +243,10 @@ class LingeringTransport(asyncio.Transport):
             self._transport.write(self._head)
         self._head = b""
 
+    def get_write_buffer_size(self) -> int:
+        """Return the bytes of written data that the system has not taken yet."""
+        return self._transport.get_write_buffer_size()
+
     def is_closing(self) -> bool:
         """Return whether either side has closed the transport."""
         return self._closing or self._transport.is_closing()

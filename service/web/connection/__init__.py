@@ -1,0 +1,1 @@
+"""HTTP/1.1 on one connection: where messages end, and the limits of clients."""

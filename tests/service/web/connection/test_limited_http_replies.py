@@ -1,0 +1,123 @@
+"""Replies that clients read slowly, or do not read."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from service.web.connection.limited_http import ConnectionLimits, LimitedHttp, UnreadResponses
+from tests.serving.waiting import wait_until
+
+Serve = Callable[..., Any]
+
+
+class OneReply:
+    """A server whose reply to each request is one of 12 MB, more than the system's buffers hold."""
+
+    body = bytes(12_000_000)
+
+    def __init__(self, **limits: float) -> None:
+        self.unread = UnreadResponses()
+        protocol = partial(LimitedHttp, limits=ConnectionLimits(**limits), unread=self.unread)  # type: ignore[arg-type]
+        config = uvicorn.Config(
+            self._reply,
+            port=0,
+            http=protocol,  # type: ignore[arg-type]
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+        )
+        self.server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self.server.run)
+
+    async def _reply(self, _: Scope, _receive: Receive, send: Send) -> None:
+        length = [(b"content-length", b"%d" % len(self.body))]
+        await send({"type": "http.response.start", "status": 200, "headers": length})
+        await send({"type": "http.response.body", "body": self.body})
+
+    def __enter__(self) -> OneReply:
+        self._thread.start()
+        wait_until(lambda: self.server.started)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.should_exit = self.server.force_exit = True
+        self._thread.join(60)
+
+    @contextmanager
+    def asked(self) -> Iterator[socket.socket]:
+        """A connection that has sent a request and whose system holds little of the reply."""
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+            connection.connect(self.server.servers[0].sockets[0].getsockname())
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            yield connection
+
+
+def read_slowly(connection: socket.socket) -> int:
+    """Read a reply at 3 MB/s at most, and return its bytes, fewer if the server ends the connection."""
+    received = 0
+    with suppress(ConnectionResetError):
+        while piece := connection.recv(65_536):
+            received += len(piece)
+            time.sleep(0.02)
+    return received
+
+
+def test_a_client_that_does_not_take_its_reply_is_cut_off(serve: Serve) -> None:
+    running = serve(limits=ConnectionLimits(write_timeout_s=0.2))
+    connections, before = running.server.server_state.connections, running.server.server_state.total_requests
+    parts = urlsplit(running.url)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect((parts.hostname, parts.port))
+        asked = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\n\r\n"  # 1.5 MB each
+        connection.sendall(asked * 20)
+        wait_until(lambda: running.server.server_state.total_requests > before)
+        wait_until(lambda: not connections)
+
+
+def test_a_client_that_takes_its_replies_slowly_gets_all_of_them(serve: Serve) -> None:
+    running = serve(limits=ConnectionLimits(write_timeout_s=1.0))
+    parts = urlsplit(running.url)
+    asked = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\n"  # 1.5 MB each
+    began, received = time.monotonic(), 0
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)  # less than all of them, with the server's
+        connection.connect((parts.hostname, parts.port))
+        connection.sendall((asked + b"\r\n") * 19 + asked + b"Connection: close\r\n\r\n")
+        while piece := connection.recv(65_536):
+            received += len(piece)
+            time.sleep(0.004)
+    assert received > 20 * 1_500_000
+    assert time.monotonic() - began > 1.0, "the limit is for each of them"
+
+
+def test_a_reply_that_is_read_steadily_may_take_many_times_the_limit() -> None:
+    with OneReply(write_timeout_s=1.0) as running, running.asked() as connection:
+        began = time.monotonic()
+        assert read_slowly(connection) > len(running.body)
+        assert time.monotonic() - began > 2.0
+        wait_until(lambda: running.unread.nbytes == 0)
+
+
+@pytest.mark.parametrize(
+    "limits", [{"min_read_rate": 1e9}, {"max_unread_bytes": 1_000}], ids=["too slowly", "while memory is short"]
+)
+def test_a_client_that_reads_a_reply_after_its_limit_is_cut_off(limits: dict[str, float]) -> None:
+    with OneReply(write_timeout_s=0.3, **limits) as running, running.asked() as connection:
+        wait_until(lambda: running.unread.nbytes > 1_000)
+        assert 0 < read_slowly(connection) < len(running.body)
+        wait_until(lambda: running.unread.nbytes == 0)
