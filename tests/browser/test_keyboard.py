@@ -291,3 +291,9 @@ def test_where_there_are_no_keys_the_help_speaks_of_fingers(open_tab: OpenTab, u
     tab.page.tap("#help")
     expect(tab.page.locator("#help-dialog")).to_contain_text("one finger paints, two move and enlarge")
     expect(tab.page.locator("#keys")).to_be_hidden()
+
+
+@pytest.mark.parametrize("key", ["g", "s"])
+def test_a_key_that_grows_or_shrinks_an_empty_mask_says_that_it_is_empty(tab: Tab, key: str) -> None:
+    tab.open(PICTURES / "dress.jpg").page.keyboard.press(key)
+    tab.says("the mask is empty")

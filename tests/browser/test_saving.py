@@ -6,6 +6,7 @@ import io
 import signal
 from collections.abc import Callable
 from itertools import pairwise
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -59,6 +60,24 @@ def test_work_is_saved_though_the_server_does_not_answer(open_tab: OpenTab, serv
     finally:
         server.process.send_signal(signal.SIGCONT)
     assert Image.open(saved.value.path()).size == Image.open(PICTURES / "dress.jpg").size
+
+
+def test_saving_all_can_be_cancelled_and_begun_again(tab: Tab) -> None:
+    tab.open(*(encoded(noise(64, 64, seed=i), f"{i}.png") for i in range(2)))
+    tab.page.evaluate(
+        "globalThis.Real = Worker; globalThis.Worker = class { terminate() { globalThis.ended = true; }"
+        " postMessage() { this.onmessage({ data: {} }); } }; 0"
+    )
+    tab.page.click("#zip")
+    expect(tab.page.locator("#busy-text")).to_contain_text("Saving 1 of 2")
+    tab.page.click("#cancel")
+    tab.says("Cancelled.")
+    assert tab.page.evaluate("ended")
+    tab.page.evaluate("globalThis.Worker = Real; 0")
+    with tab.page.expect_download(timeout=30_000) as saved:
+        tab.page.click("#zip")
+    with ZipFile(saved.value.path()) as packed:
+        assert len(packed.namelist()) == 2
 
 
 def test_the_page_says_that_it_saves_for_as_long_as_it_does(tab: Tab) -> None:

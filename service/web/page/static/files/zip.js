@@ -6,13 +6,14 @@ const FACTS = "2222244422";
 
 /**
  * Packs files. At most 4 GiB in all, as the 64-bit extension is not written.
- * @param {{name: string, blob: Blob}[]} files @returns {Promise<Blob>}
+ * @param {{name: string, blob: Blob}[]} files @param {AbortSignal} cancelled @returns {Promise<Blob>}
  */
-export async function zip(files) {
+export async function zip(files, cancelled) {
   const parts = [];
   const directory = [];
   let offset = 0;
   for (const { name, blob } of uniqueNames(files)) {
+    cancelled.throwIfAborted();
     let crc = 0;
     const reader = blob.stream().getReader();
     for (let { done, value } = await reader.read(); !done; { done, value } = await reader.read()) crc = crc32(value, crc);

@@ -68,17 +68,17 @@ export class Strip {
   /** Saves all photographs, exact PNGs, as one file. */
   async saveAll() {
     const { pictures } = this.workspace;
-    const files = [];
-    try {
+    const packed = await this.busy.run("Saving all", async (_, name, cancelled) => {
+      const files = [];
       for (const [i, picture] of pictures.entries()) {
-        say(`Saving ${i + 1} of ${pictures.length}…`);
-        files.push({ name: resultName(picture.name, "png"), blob: (await exportPicture(picture, "png")).blob });
+        name(`Saving ${i + 1} of ${pictures.length}`);
+        files.push({ name: resultName(picture.name, "png"), blob: (await exportPicture(picture, "png", cancelled)).blob });
       }
-      download(await zip(files), "retouched.zip");
-      say(`Saved ${files.length} photographs.`);
-    } catch (error) {
-      say(error.message, true);
-    }
+      return zip(files, cancelled);
+    });
+    if (!packed) return;
+    download(packed, "retouched.zip");
+    say(`Saved ${pictures.length} photographs.`);
   }
 
   /** Closes a photograph, after a question if work would be lost. @param {import("../editing/picture.js").Picture | null} picture */

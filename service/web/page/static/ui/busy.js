@@ -1,4 +1,4 @@
-// Work in progress on the server: elapsed time, a busy server's waiting time, and the button that cancels.
+// Long work, most of it on the server: elapsed time, a busy server's waiting time, and the button that cancels.
 
 import { withRetries } from "../server/retry.js";
 import { Refusal } from "../server/api.js";
@@ -29,15 +29,15 @@ export class Busy {
   }
 
   /**
-   * Makes calls to the server, one at a time, and repeats a call that a busy server refused.
+   * Does one piece of work at a time, and repeats a call that a busy server refused.
    * @template T
    * @param {string} label what is done, such as "Filling"
-   * @param {(call: <R>(send: (options: {signal: AbortSignal, requestId: string | null, onSent: (event: ProgressEvent) => void}) => Promise<R>, closing?: AbortSignal) => Promise<R>, name: (label: string) => void) => Promise<T>} work
+   * @param {(call: <R>(send: (options: {signal: AbortSignal, requestId: string | null, onSent: (event: ProgressEvent) => void}) => Promise<R>, closing?: AbortSignal) => Promise<R>, name: (label: string) => void, cancelled: AbortSignal) => Promise<T>} work
    * @returns {Promise<T | null>} null if it failed or was cancelled, which was said then
    */
   async run(label, work) {
     if (this.#running) {
-      say("A request is still running: wait for it or cancel it.", true);
+      say("Other work is still running: wait for it or cancel it.", true);
       return null;
     }
     const { signal } = (this.#running = new AbortController());
@@ -60,7 +60,7 @@ export class Busy {
     };
     let made = null;
     try {
-      return (made = await work(call, name));
+      return (made = await work(call, name, signal));
     } catch (error) {
       if (signal.aborted || error.name === "AbortError") say("Cancelled.");
       else say(explained(error), true);

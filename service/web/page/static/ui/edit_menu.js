@@ -10,6 +10,7 @@ import { say } from "./status.js";
 /** Brightness from which a pixel of an opened mask is filled, as /v1/inpaint reads it. */
 const THRESHOLD = 128;
 
+const EMPTY = "Nothing is painted: the mask is empty.";
 const CHANGES = { grow, shrink, invert, clear };
 
 export class EditMenu {
@@ -49,6 +50,7 @@ export class EditMenu {
     if (what === "import") $("pick-mask").click();
     else if (what === "export") this.#export(picture);
     else if (what === "again") this.#again(picture);
+    else if (!picture.mask.area && (what === "grow" || what === "shrink")) say(EMPTY, true);
     else {
       // a visible step: a 400th of the picture, at least two pixels
       const radius = Math.max(2, Math.round(Math.max(picture.width, picture.height) / 400));
@@ -98,7 +100,7 @@ export class EditMenu {
   }
 
   async #export({ mask, name }) {
-    if (!mask.area) return say("Nothing is painted: the mask is empty.", true);
+    if (!mask.area) return say(EMPTY, true);
     return download(await maskPng(mask.data, mask.width, mask.height), maskName(name));
   }
 }
