@@ -13,6 +13,11 @@ unexport PYTHONDONTWRITEBYTECODE
 # --no-compile: a module is compiled at its first import, and most are never imported; not --quiet: it takes minutes
 INSTALL := -m pip --disable-pip-version-check install --no-compile --constraint $(PINS) --editable
 PIP := $(BIN)/python $(INSTALL)
+# new_venv PYTHON,FOLDER: the pip that CPython 3.10 and 3.11 bring takes twice the CPU time for these packages
+define new_venv
+$(1) -m venv $(2)
+-$(2)/bin/python -m pip --disable-pip-version-check install --quiet pip==26.3
+endef
 # one process per core, each file in one process, the longest files first (tests/conftest.py has the number and order);
 # a process that dies ends the run and names its test, because xdist may wait for ever for a restarted process
 PYTEST_CORES ?= --numprocesses=auto --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
@@ -140,7 +145,7 @@ clean:
 
 .venv/bin/python:
 	@echo "making the virtual environment .venv"
-	$(PYTHON) -m venv .venv
+	$(call new_venv,$(PYTHON),.venv)
 
 .venv/.serve: $(BUILT_FROM) $(PINS) | .venv/bin/python
 	@echo "installing what serving needs into .venv, once: about 0.7 GB, half a minute on a fast network"
@@ -164,7 +169,7 @@ clean:
 
 .venv-310/.test: $(BUILT_FROM) $(PINS)
 	@echo "installing what the tests need under CPython 3.10 into .venv-310, once: minutes"
-	$(PYTHON310) -m venv .venv-310
+	$(call new_venv,$(PYTHON310),.venv-310)
 	.venv-310/bin/python $(INSTALL) '.[test]'
 	! .venv-310/bin/python -c 'import torch' 2> /dev/null
 	touch $@
@@ -176,25 +181,25 @@ clean:
 
 AXE := axe-core@4.14.1
 .venv-browser/.ready: tests/browser/requirements.txt
-	$(PYTHON) -m venv .venv-browser
+	$(call new_venv,$(PYTHON),.venv-browser)
 	.venv-browser/bin/python -m pip --disable-pip-version-check install --quiet --requirement tests/browser/requirements.txt
 	npm install --prefix .venv-browser --no-audit --no-fund --no-package-lock --silent $(AXE)
 	touch $@
 
 .venv-smoke/.ready: tests/foreign_clients/requirements.txt
-	$(PYTHON) -m venv .venv-smoke
+	$(call new_venv,$(PYTHON),.venv-smoke)
 	grep -E '^(httpx|numpy|openai|pillow|playwright|pytest|tritonclient)\b' $< \
 		| .venv-smoke/bin/python -m pip --disable-pip-version-check install --quiet --requirement /dev/stdin
 	touch $@
 
 .venv-clients/.ready: tests/clients/requirements.txt tests/clients/package.json
-	$(PYTHON) -m venv .venv-clients
+	$(call new_venv,$(PYTHON),.venv-clients)
 	.venv-clients/bin/python -m pip --disable-pip-version-check install --quiet --requirement tests/clients/requirements.txt
 	cd tests/clients && npm install --no-audit --no-fund --no-package-lock --silent
 	touch $@
 
 .venv-compat/.ready: tests/foreign_clients/requirements.txt tests/foreign_clients/package.json
-	$(PYTHON) -m venv .venv-compat
+	$(call new_venv,$(PYTHON),.venv-compat)
 	.venv-compat/bin/python -m pip --disable-pip-version-check install --quiet --requirement tests/foreign_clients/requirements.txt
 	.venv-compat/bin/python -m pip --disable-pip-version-check download --quiet --no-deps --dest .venv-compat/iopaint iopaint==1.6.0 # only its page is used
 	cd .venv-compat/iopaint && $(PYTHON) -m zipfile --extract *.whl .

@@ -15,11 +15,13 @@ ROOT = Path(__file__).parents[1]
 PYTHON = """#!/bin/sh
 case "$*" in
     "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python && cp "$(dirname "$0")/retouch" .venv/bin/ ;;
+    *" install --quiet pip=="*) exit 1 ;;
     *" --quiet "*) ;;
     *) echo "pip speaks${PYTHONDONTWRITEBYTECODE:+ and keeps nothing that it compiles}" ;;
 esac
 """
-"""A fake Python, also of the virtual environment; its pip prints unless told to be quiet."""
+"""A fake Python, also of the virtual environment; its pip prints unless told to be quiet, and finds no newer
+pip, as on hosts without an index."""
 
 RETOUCH = """#!/bin/sh
 echo "retouch $*"
