@@ -27,6 +27,8 @@ from tests.serving.waiting import wait_until
 Files = dict[str, tuple[str, bytes, str]]
 SEVERAL = {"count": "3", "format": "png"}
 JSON = {"Accept": "application/json"}
+BATCH_MS = 3000
+"""Time of a batch: the ledger is held after the claim and before the results, also where the test is paused for 2 s."""
 pytestmark = pytest.mark.slow
 
 
@@ -99,7 +101,7 @@ def killed_before_the_record(asker: Asker, results: int) -> Iterator[Path]:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_repeat_is_answered_with_the_result_that_was_stored(tmp_path: Path, files: Files, workers: int) -> None:
-    with ServedProcess(tmp_path, workers=workers, fake_batch_ms=500) as served:
+    with ServedProcess(tmp_path, workers=workers, fake_batch_ms=BATCH_MS) as served:
         asker = Asker(served, "/v1/inpaint", files=files)
         with killed_before_the_record(asker, 1):
             (earlier,) = stored(tmp_path / "results")
@@ -112,7 +114,7 @@ def test_a_repeat_is_answered_with_the_result_that_was_stored(tmp_path: Path, fi
 
 
 def test_a_repeat_is_answered_with_all_pictures_that_were_stored(tmp_path: Path) -> None:
-    with ServedProcess(tmp_path, fake_batch_ms=500) as served:
+    with ServedProcess(tmp_path, fake_batch_ms=BATCH_MS) as served:
         asker = Asker(served, "/v1/generate", data=SEVERAL, headers=JSON)
         with killed_before_the_record(asker, 3):
             earlier = stored(tmp_path / "results")
@@ -126,7 +128,7 @@ def test_a_repeat_is_answered_with_all_pictures_that_were_stored(tmp_path: Path)
 
 
 def test_pictures_of_which_one_was_not_stored_are_replaced_by_those_of_the_repeat(tmp_path: Path) -> None:
-    with ServedProcess(tmp_path, fake_batch_ms=500) as served:
+    with ServedProcess(tmp_path, fake_batch_ms=BATCH_MS) as served:
         asker = Asker(served, "/v1/generate", data=SEVERAL, headers=JSON)
         with killed_before_the_record(asker, 3) as folder:
             first, *others = stored(folder)
