@@ -33,9 +33,11 @@ def is_claimed(fleet: Fleet) -> bool:
 
 async def kill_before_the_record(fleet: Fleet, http: httpx.AsyncClient, files: Files) -> str:
     """Kill the first server once its result is in the bucket; returns the result's id."""
+    fleet.bucket.freeze()  # the answer is put there before it is recorded
     asked = asyncio.create_task(http.post(f"{fleet.url(0)}{PATH}", files=files, headers=KEY))
     await until(lambda: is_claimed(fleet))
     with keys_held(fleet):
+        fleet.bucket.thaw()
         await until(lambda: any(name.endswith(".json") for name in fleet.bucket.names))
         fleet.kill(0)
     with pytest.raises(httpx.TransportError):
@@ -47,7 +49,7 @@ async def kill_before_the_record(fleet: Fleet, http: httpx.AsyncClient, files: F
 async def test_another_server_answers_the_repeat_with_the_stored_result(
     start_fleet: StartFleet, files: Files, http: httpx.AsyncClient
 ) -> None:
-    fleet = start_fleet(2, fake_batch_ms=500)
+    fleet = start_fleet(2)
     stored = await kill_before_the_record(fleet, http, files)
     reply = await http.post(f"{fleet.url(1)}{PATH}", files=files, headers=KEY)
     assert (reply.status_code, reply.headers.get("location")) == (200, f"/v1/results/{stored}"), reply.text
