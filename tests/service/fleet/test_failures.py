@@ -13,6 +13,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from engines.fake import FAULT_FILE
 from tests.service.fleet.conftest import StartFleet
 from tests.service.fleet.nodes import ASYNC, PATH, Files, Fleet, ended, running_fleet
 from tests.serving.backing.postgres_server import WRITTEN, PostgresCluster, running_postgres
@@ -96,10 +97,14 @@ async def test_a_server_that_is_stopped_leaves_its_jobs_to_others_at_once(
 async def test_the_answer_to_a_key_of_a_killed_server_is_computed_by_another(
     start_fleet: StartFleet, files: Files, http: httpx.AsyncClient
 ) -> None:
-    fleet = start_fleet(2, fake_batch_ms=1500)
+    fleet = start_fleet(2)
     headers = {"Idempotency-Key": str(uuid4())}
+    fault = fleet.nodes[0].folder / "cache" / FAULT_FILE
+    fault.parent.mkdir(exist_ok=True)
+    fault.with_suffix(".new").write_text("hang")
+    fault.with_suffix(".new").rename(fault)
     first = asyncio.create_task(http.post(f"{fleet.url(0)}{PATH}", files=files, headers=headers))
-    await asyncio.sleep(0.7)
+    await until(lambda: not fault.exists())  # its batch has begun, and never ends
     fleet.kill(0)
     with pytest.raises(httpx.TransportError):
         await first
