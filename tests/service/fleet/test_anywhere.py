@@ -37,12 +37,17 @@ async def test_a_job_is_cancelled_at_a_server_that_does_not_run_it(
     start_fleet: StartFleet, files: Files, http: httpx.AsyncClient
 ) -> None:
     fleet = start_fleet(3, fake_batch_ms=500, max_batch_size=1)
+    obstacles = [fleet.bucket.folder / f"fleet/{start:02x}" for start in range(256)]
+    for path in obstacles:
+        path.touch()  # a file in place of a folder of results: no job ends before one is cancelled
     waiting = [http.post(f"{fleet.url(0)}{PATH}", files=files, headers=ASYNC) for _ in range(20)]
     jobs = [reply.headers["location"] for reply in await asyncio.gather(*waiting)]
     cancelled = await http.delete(f"{fleet.url(1)}{jobs[-1]}")
     assert cancelled.status_code == 200, cancelled.text
     assert cancelled.json()["status"] == "cancelled"
     assert (await http.get(f"{fleet.url(2)}{jobs[-1]}")).json()["status"] == "cancelled"
+    for path in obstacles:
+        path.unlink()
     states = [await ended(http, fleet, job) for job in jobs]
     assert Counter(state["status"] for state in states) == {"succeeded": 19, "cancelled": 1}
 
