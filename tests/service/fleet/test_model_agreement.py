@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -12,11 +12,14 @@ from service.fleet.model_agreement import SharedAgreement
 from service.ledger.postgres.address import parse_address
 from service.ledger.postgres.node import Node
 from service.ledger.postgres.server import PostgresServer
+from tests.fakes.clock import Clock
 from tests.serving.backing.postgres_server import PostgresCluster
 from tests.serving.waiting import until
 
 pytestmark = pytest.mark.slow
 _LEASE_S = 1.0
+_COUNTS_S = 60.0
+"""Seconds for which a host counts after its last heartbeat; on the database's clock, which does not stand."""
 ONE, TWO = "photos/1@aa", "photos/2@bb"
 
 
@@ -38,15 +41,29 @@ Join = Callable[..., Awaitable[Host]]
 
 
 @pytest.fixture
-async def join(postgres: PostgresCluster) -> AsyncIterator[Join]:
+def clock() -> Clock:
+    """The monotonic clock of all hosts; while it stands, steady hosts stay steady, also if the machine is busy."""
+    return Clock()
+
+
+async def become_steady(clock: Clock, hosts: Sequence[Host]) -> None:
+    """Advance the hosts' clock by more than a lease, with heartbeats."""
+    for _ in range(3):
+        clock.now += 0.4 * _LEASE_S
+        await until(lambda: all(host.node._heartbeat_at == clock.now for host in hosts))
+    assert all(host.node.is_steady for host in hosts)
+
+
+@pytest.fixture
+async def join(postgres: PostgresCluster, clock: Clock) -> AsyncIterator[Join]:
     """Add a host: `join(name, share)`."""
     address, joined = parse_address(postgres.new_database()), list[Node]()
 
     async def host(name: str, share: float = 1.0) -> Host:
-        node = Node(PostgresServer(address), lambda: name, lease_s=_LEASE_S)
+        node = Node(PostgresServer(address), lambda: name, clock, _LEASE_S)
         await asyncio.to_thread(node.open, asyncio.get_running_loop())
         joined.append(node)
-        agreement = SharedAgreement(node.server, share, name, _LEASE_S, lambda: node.is_steady)
+        agreement = SharedAgreement(node.server, share, name, _COUNTS_S, lambda: node.is_steady)
         return Host(node, agreement)
 
     yield host
@@ -54,9 +71,9 @@ async def join(postgres: PostgresCluster) -> AsyncIterator[Join]:
         await asyncio.to_thread(node.close)
 
 
-async def test_a_version_is_served_when_the_last_host_has_it_and_by_all_of_them(join: Join) -> None:
+async def test_a_version_is_served_when_the_last_host_has_it_and_by_all_of_them(join: Join, clock: Clock) -> None:
     hosts = [await join(f"host{n}") for n in range(3)]
-    await until(lambda: all(host.node.is_steady for host in hosts))
+    await become_steady(clock, hosts)
     for host in hosts:
         await host.agreed()
     assert await hosts[0].agreed(ONE) == set()
@@ -68,9 +85,9 @@ async def test_a_version_is_served_when_the_last_host_has_it_and_by_all_of_them(
     assert await late.agreed(ONE) == {ONE}, "it was agreed on before"
 
 
-async def test_a_share_of_the_hosts_is_enough_and_dead_ones_do_not_count(join: Join) -> None:
+async def test_a_share_of_the_hosts_is_enough_and_dead_ones_do_not_count(join: Join, clock: Clock) -> None:
     hosts = [await join(f"host{n}", 0.5) for n in range(4)]
-    await until(lambda: all(host.node.is_steady for host in hosts))
+    await become_steady(clock, hosts)
     for host in hosts:
         await host.agreed()
     assert await hosts[0].agreed(ONE) == set()
@@ -81,13 +98,15 @@ async def test_a_share_of_the_hosts_is_enough_and_dead_ones_do_not_count(join: J
     assert await hosts[0].agreed(ONE, TWO) == {ONE, TWO}
 
 
-async def test_a_new_host_agrees_on_nothing_and_withdrawn_versions_are_agreed_on_again(join: Join) -> None:
+async def test_a_new_host_agrees_on_nothing_and_withdrawn_versions_are_agreed_on_again(
+    join: Join, clock: Clock
+) -> None:
     host = await join("host")
     assert await host.agreed(ONE) == set()
-    await until(lambda: host.node.is_steady)
+    await become_steady(clock, [host])
     assert await host.agreed(ONE) == {ONE}
     another = await join("another")
-    await until(lambda: another.node.is_steady)
+    await become_steady(clock, [host, another])
     assert await host.agreed() == set()
     await another.agreed()
     assert await host.agreed(ONE) == set()
