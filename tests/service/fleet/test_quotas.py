@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import httpx
 import pytest
@@ -16,6 +17,25 @@ from tests.serving.key_files import add_key
 
 pytestmark = pytest.mark.slow
 _DAILY, _RATE, _BURST = 200, 40.0, 20
+
+
+@dataclass
+class OneBucket:
+    """A token bucket that is asked as often as the servers; on a busy machine clients may ask for less than the rate.
+
+    seen: time of the last request, in seconds.
+    """
+
+    seen: float
+    tokens: float = float(_BURST)
+    admitted: int = 0
+
+    def ask(self, now: float) -> None:
+        """Take a token for a request, if there is one."""
+        self.tokens, self.seen = min(_BURST, self.tokens + _RATE * (now - self.seen)), now
+        if self.tokens >= 1:
+            self.tokens -= 1
+            self.admitted += 1
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +77,7 @@ async def test_a_rate_is_kept_within_five_percent_over_all_servers(
 ) -> None:
     headers, admitted, lasted_s = {"X-API-Key": keys["rate"]}, 0, 8.0
     begun = time.monotonic()
+    one_bucket = OneBucket(begun)
 
     async def client(number: int) -> None:
         nonlocal admitted
@@ -64,8 +85,9 @@ async def test_a_rate_is_kept_within_five_percent_over_all_servers(
             reply = await http.get(f"{limited.url(number)}/v1/models", headers=headers)
             assert reply.status_code in (200, 429), reply.text
             admitted += reply.status_code == 200
+            one_bucket.ask(time.monotonic())
             await asyncio.sleep(0.02)
 
     await asyncio.gather(*(client(number) for number in range(6)))
-    expected = _BURST + _RATE * (time.monotonic() - begun)
-    assert expected * 0.95 <= admitted <= expected * 1.05, (admitted, expected)
+    most = _BURST + _RATE * (time.monotonic() - begun)
+    assert one_bucket.admitted * 0.95 <= admitted <= most * 1.05, (one_bucket.admitted, admitted, most)
