@@ -58,7 +58,7 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
 
 
 def storage_at(port: int) -> ObjectStorage:
-    return open_object_storage(ObjectLocation("s3://results", f"http://127.0.0.1:{port}", timeout_s=2.0))
+    return open_object_storage(ObjectLocation("s3://results", f"http://127.0.0.1:{port}"))
 
 
 def order(**options: Any) -> Order:

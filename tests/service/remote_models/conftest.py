@@ -36,7 +36,7 @@ def s3(tmp_path: Path) -> Iterator[Bucket]:
 @pytest.fixture
 def open_bucket(s3: Bucket) -> Callable[[], ModelBucket]:
     """Open the bucket as another process."""
-    location = ObjectLocation("s3://results/models", f"http://127.0.0.1:{s3.port}", timeout_s=5.0)
+    location = ObjectLocation("s3://results/models", f"http://127.0.0.1:{s3.port}")
     return lambda: ModelBucket(open_object_storage(location))
 
 
