@@ -22,6 +22,8 @@ from tests.service.processes.launcher.real_processes import Files, Server, form,
 from tests.serving.waiting import until, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.covers_processes]
+HANG_TIMEOUT_S = 5.0
+"""Seconds without a heartbeat after which a process hangs; a busy machine pauses one that does not for 2 s."""
 
 
 @dataclass
@@ -98,7 +100,7 @@ async def test_front_ends_and_engines_that_are_killed_under_load_are_replaced_an
 async def test_an_engine_process_that_does_not_answer_is_killed_and_replaced(
     start: Callable[..., Server], files: Files
 ) -> None:
-    server = start(workers=1, hang_timeout_s=1.5)
+    server = start(workers=1, hang_timeout_s=HANG_TIMEOUT_S)
     await ready(server, 1)
     stopped = server.pid("engine-0")
     os.kill(stopped, signal.SIGSTOP)
@@ -112,12 +114,12 @@ async def test_an_engine_process_that_does_not_answer_is_killed_and_replaced(
 async def test_processes_that_were_suspended_with_the_whole_machine_are_not_killed(
     start: Callable[..., Server],
 ) -> None:
-    server = start(workers=1, hang_timeout_s=1.5)
+    server = start(workers=1, hang_timeout_s=HANG_TIMEOUT_S)
     await ready(server, 1)
     processes = [psutil.Process(server.launcher.pid), *server.processes()]
     for process in processes:
         process.suspend()
-    await asyncio.sleep(2)
+    await asyncio.sleep(HANG_TIMEOUT_S + 0.5)
     for process in processes:  # the launcher first
         process.resume()
         await asyncio.sleep(0.3)
