@@ -21,11 +21,12 @@ pytestmark = pytest.mark.slow
 _WITH_GRACE_OF_1_S = """
 from retouch.__main__ import main
 from service.processes.launcher import children
-children._GRACE_S = 1
+children._GRACE_S, children._STACKS_S = 1, 4
 main()
 """
 WITH_LITTLE_GRACE = (sys.executable, "-c", _WITH_GRACE_OF_1_S, "serve")
-"""Command for `retouch serve` with 1 s, in place of 20 s, for its processes to end after the drain."""
+"""Command for `retouch serve` with 1 s, in place of 20 s, for its processes to end after the drain, and 4 s, in place
+of 1 s, for the others to write their stacks, as a busy machine pauses processes for up to 2 s."""
 
 
 async def inpaint(server: Server, files: Files) -> int:
