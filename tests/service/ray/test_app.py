@@ -29,6 +29,7 @@ from tests.service.web.replies import poll
 from tests.serving.backing.haproxy import HAPROXY
 from tests.serving.backing.postgres_server import PostgresCluster
 from tests.serving.backing.s3_server import serving_bucket
+from tests.serving.served_process import MAX_START_S
 from tests.serving.waiting import wait_until
 
 pytestmark = [
@@ -84,6 +85,8 @@ def test_a_killed_replica_costs_no_request_whose_reply_had_not_begun(
             return "cut off" if "without sending complete message body" in str(error) else str(error)
 
     victim = sorted(deployed.proxy.ready)[0]
+    server = server_process(victim)  # found before the load: the search takes long on a busy machine
+    doomed = server.pid if killed == "its server" else server.ppid()
     known = all_jobs(cluster.settings["results_dir"])
     with deployed.client() as client, ThreadPoolExecutor(10) as pool:
         asked = [pool.submit(ask, client) for _ in range(160)]
@@ -91,8 +94,7 @@ def test_a_killed_replica_costs_no_request_whose_reply_had_not_begun(
             pool.submit(client.post, "/v1/inpaint", files=files, headers=_JOB) for _ in range(20)
         ]
         wait_until(lambda: sum(one.done() for one in asked) >= 20)
-        server = server_process(victim)
-        os.kill(server.pid if killed == "its server" else server.ppid(), signal.SIGKILL)
+        os.kill(doomed, signal.SIGKILL)
         unanswered = sum(not one.done() for one in asked)
         outcomes = Counter(one.result() for one in asked)
         assert outcomes["200"] + outcomes["cut off"] == 160, outcomes
@@ -102,7 +104,7 @@ def test_a_killed_replica_costs_no_request_whose_reply_had_not_begun(
     assert ends == {"succeeded": 20}
     assert all_jobs(cluster.settings["results_dir"]) - known == 20, "a job was recorded twice"
     assert unanswered > 8, "nobody was inside when the replica was killed"
-    wait_until(lambda: len(deployed.proxy.ready) == 2 and victim not in deployed.proxy.ready)
+    wait_until(lambda: len(deployed.proxy.ready) == 2 and victim not in deployed.proxy.ready, MAX_START_S)
     assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
 
 
@@ -134,7 +136,7 @@ def test_deep_queues_add_a_replica(cluster: Cluster, serve: Callable[..., Deploy
                 asked.append(pool.submit(client.post, "/v1/inpaint", files=files, data={"save": "false"}))
             return len(scaled.proxy.ready) == 2
 
-        wait_until(grown)
+        wait_until(grown, MAX_START_S)
         assert {outcome(one.result()) for one in asked} == {"200"}
 
 
