@@ -65,8 +65,8 @@ class _Loading(_Server):
 
 
 @pytest.fixture
-def proxy(tmp_path: Path, free_port: int) -> Iterator[Proxy]:
-    with haproxy(tmp_path, free_port, body_timeout="200ms") as running:
+def proxy(request: pytest.FixtureRequest, tmp_path: Path, free_port: int) -> Iterator[Proxy]:
+    with haproxy(tmp_path, free_port, body_timeout=getattr(request, "param", "30s")) as running:
         yield running
 
 
@@ -159,6 +159,7 @@ def test_a_request_id_that_is_not_safe_is_replaced(proxy: Proxy, address: str, g
 
 
 @needs_haproxy
+@pytest.mark.parametrize("proxy", ["200ms"], indirect=True)
 def test_a_body_that_does_not_come_is_answered_as_the_server_would(proxy: Proxy, address: str) -> None:
     ProxyTable(proxy.socket).place("r1", address)
     with socket.create_connection(("127.0.0.1", int(proxy.url.rpartition(":")[2])), timeout=10) as connection:
