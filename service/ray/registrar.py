@@ -55,10 +55,11 @@ class Registrar:
 
     Args:
         path: HAProxy's socket for commands.
+        clock: monotonic clock, in seconds.
     """
 
-    def __init__(self, path: str) -> None:
-        self._reported = ReportedServers(time.monotonic)
+    def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._reported = ReportedServers(clock)
         self._table = ProxyTable(Path(path))
         self._stopped = threading.Event()
         threading.Thread(target=self._follow, name="proxy table", daemon=True).start()

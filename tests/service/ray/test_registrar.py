@@ -43,8 +43,13 @@ def addresses(table: ProxyTable) -> set[str]:
 
 
 @pytest.fixture
-def registrar(tmp_path: Path) -> Iterator[Registrar]:
-    one = Registrar(str(tmp_path / "haproxy.sock"))
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def registrar(tmp_path: Path, clock: Clock) -> Iterator[Registrar]:
+    one = Registrar(str(tmp_path / "haproxy.sock"), clock)
     yield one
     one.__del__()  # as Ray does
 
@@ -65,7 +70,7 @@ def test_the_table_of_a_proxy_that_was_started_again_is_written_again(
 @pytest.mark.slow
 @pytest.mark.skipif(not HAPROXY, reason="haproxy is not installed (apt-get install haproxy)")
 def test_a_server_that_is_not_reported_leaves_the_table_but_not_at_the_registrars_start(
-    registrar: Registrar, tmp_path: Path, free_port: int
+    registrar: Registrar, tmp_path: Path, free_port: int, clock: Clock
 ) -> None:
     with haproxy(tmp_path, free_port) as proxy:
         table = ProxyTable(proxy.socket)
@@ -73,6 +78,7 @@ def test_a_server_that_is_not_reported_leaves_the_table_but_not_at_the_registrar
         registrar.report("127.0.0.1:9")
         wait_until(lambda: "127.0.0.1:9" in addresses(table))
         assert table.slots()["r1"].address == "127.0.0.1:8"
+        clock.now += 5.0
         wait_until(lambda: not addresses(table))
 
 
@@ -88,7 +94,7 @@ class _Ready(BaseHTTPRequestHandler):
 @pytest.mark.slow
 @pytest.mark.skipif(not HAPROXY, reason="haproxy is not installed (apt-get install haproxy)")
 def test_a_healthy_server_stays_in_the_table_although_it_is_not_reported(
-    registrar: Registrar, tmp_path: Path, free_port: int
+    registrar: Registrar, tmp_path: Path, free_port: int, clock: Clock
 ) -> None:
     with haproxy(tmp_path, free_port) as proxy, ThreadingHTTPServer(("127.0.0.1", 0), _Ready) as server:
         Thread(target=server.serve_forever, daemon=True).start()
@@ -99,6 +105,7 @@ def test_a_healthy_server_stays_in_the_table_although_it_is_not_reported(
         registrar.report(healthy)
         registrar.report("127.0.0.1:9")
         wait_until(lambda: "127.0.0.1:9" in addresses(table))
+        clock.now += 5.0
         wait_until(lambda: "127.0.0.1:9" not in addresses(table))
         assert addresses(table) == {healthy}
         server.shutdown()
