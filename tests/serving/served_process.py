@@ -83,7 +83,7 @@ class ServedProcess:
         wait_until(lambda: len(self.lines("serving")) > self._served or self._ended(), MAX_START_S)
         self.url = str(self.lines("serving")[-1]["url"])
         if ready:
-            with httpx.Client(base_url=self.url) as client:  # one, as each reads certificates for 50 ms of CPU time
+            with httpx.Client(base_url=self.url, timeout=60.0) as client:  # each takes 50 ms of CPU time
                 wait_until(lambda: self._ended() or client.get("/readyz").status_code == 200, MAX_START_S)
         return self
 
