@@ -109,7 +109,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         for name in (_SHARED, _OWN):
             short = Path(tempfile.mkdtemp(prefix="proxy-"))  # a socket's path has at most 107 bytes
             stack.callback(shutil.rmtree, short, ignore_errors=True)
-            timeout = "1s" if name == _OWN else "30s"
+            timeout = "3s" if name == _OWN else "30s"
             proxies[name] = stack.enter_context(haproxy(short, free_port(), timeout))
         ray.init(
             num_cpus=2,
