@@ -168,7 +168,8 @@ def test_a_key_that_a_client_puts_into_the_path_is_not_logged(client: httpx.Clie
     with capture_logs() as lines:
         assert client.get(f"/v1/results/{keys.inference}").status_code == 401
         wait_until(lambda: any(line["event"] == "request" for line in lines))
-    assert [line["path"] for line in lines] == [f"/v1/results/rtk_{key_id_of(keys.inference)}_…"]
+    asked = [line["path"] for line in lines if line["event"] == "request"]  # the server may log that it is ready now
+    assert asked == [f"/v1/results/rtk_{key_id_of(keys.inference)}_…"]
 
 
 def test_over_the_rate_and_over_the_quota_are_429_with_a_computed_retry_after(
