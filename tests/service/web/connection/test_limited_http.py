@@ -182,7 +182,7 @@ def test_what_follows_a_request_keeps_no_connection_open(serve: Serve, first: by
 
 def test_a_thousand_idle_connections_block_no_client(serve: Serve, files: dict[str, tuple[str, bytes, str]]) -> None:
     raise_open_file_limit()
-    running = serve()
+    running = serve(limits=ConnectionLimits(header_timeout_s=600.0))
     parts = urlsplit(running.url)
     with ExitStack() as stack:
         for number in range(1000):

@@ -67,12 +67,12 @@ class OneReply:
 
 
 def read_slowly(connection: socket.socket) -> int:
-    """Read a reply at 3 MB/s at most, and return its bytes, fewer if the server ends the connection."""
-    received = 0
+    """Read a reply at 1.5 MB/s on average, and return its bytes, fewer if the server ends the connection."""
+    began, received = time.monotonic(), 0
     with suppress(ConnectionResetError):
         while piece := connection.recv(65_536):
             received += len(piece)
-            time.sleep(0.02)
+            time.sleep(max(0.0, began + received / 1.5e6 - time.monotonic()))
     return received
 
 
@@ -90,7 +90,7 @@ def test_a_client_that_does_not_take_its_reply_is_cut_off(serve: Serve) -> None:
 
 
 def test_a_client_that_takes_its_replies_slowly_gets_all_of_them(serve: Serve) -> None:
-    running = serve(limits=ConnectionLimits(write_timeout_s=1.0))
+    running = serve(limits=ConnectionLimits(write_timeout_s=3.0, min_read_rate=1e9))
     parts = urlsplit(running.url)
     asked = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\n"  # 1.5 MB each
     began, received = time.monotonic(), 0
@@ -100,16 +100,16 @@ def test_a_client_that_takes_its_replies_slowly_gets_all_of_them(serve: Serve) -
         connection.sendall((asked + b"\r\n") * 19 + asked + b"Connection: close\r\n\r\n")
         while piece := connection.recv(65_536):
             received += len(piece)
-            time.sleep(0.004)
+            time.sleep(max(0.0, began + received / 7e6 - time.monotonic()))  # catches up after a pause
     assert received > 20 * 1_500_000
-    assert time.monotonic() - began > 1.0, "the limit is for each of them"
+    assert time.monotonic() - began > 4.0, "the limit is for each of them"
 
 
-def test_a_reply_that_is_read_steadily_may_take_many_times_the_limit() -> None:
-    with OneReply(write_timeout_s=1.0) as running, running.asked() as connection:
+def test_a_reply_that_is_read_steadily_may_take_longer_than_the_limit() -> None:
+    with OneReply(write_timeout_s=3.0) as running, running.asked() as connection:
         began = time.monotonic()
         assert read_slowly(connection) > len(running.body)
-        assert time.monotonic() - began > 2.0
+        assert time.monotonic() - began > 6.0
         wait_until(lambda: running.unread.nbytes == 0)
 
 
@@ -118,6 +118,6 @@ def test_a_reply_that_is_read_steadily_may_take_many_times_the_limit() -> None:
 )
 def test_a_client_that_reads_a_reply_after_its_limit_is_cut_off(limits: dict[str, float]) -> None:
     with OneReply(write_timeout_s=0.3, **limits) as running, running.asked() as connection:
-        wait_until(lambda: running.unread.nbytes > 1_000)
-        assert 0 < read_slowly(connection) < len(running.body)
+        assert read_slowly(connection) < len(running.body)
+        assert running.server.server_state.total_requests == 1
         wait_until(lambda: running.unread.nbytes == 0)
