@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from engines.fake import FakeEngine, Hang
 from service.web.routes import image_calls
 from tests.serving.waiting import wait_until
 
@@ -53,12 +55,14 @@ def test_other_methods_and_errors_are_problems_as_everywhere(serve: Serve, path:
 
 def test_a_client_that_closed_its_side_is_sent_nothing(serve: Serve, files: dict[str, Any]) -> None:
     """Its request counts as one whose client left, not as a handler that sent no response (500)."""
-    running = serve(fake_batch_ms=20)
+    end, blank = threading.Event(), lambda feed: not feed["image"].any()  # warm-ups are blank
+    running = serve(lambda manifest: FakeEngine(manifest, fault=lambda feed: None if blank(feed) else Hang(end)))
     request = httpx.Request("POST", f"{running.url}/v1/inpaint", files=files)
     head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
     raw = f"POST /v1/inpaint HTTP/1.1\r\n{head}\r\n".encode() + request.read()
     parts = urlsplit(running.url)
     with ExitStack() as stack:
+        stack.callback(end.set)
         leaving = [
             stack.enter_context(socket.create_connection((parts.hostname, parts.port), timeout=30)) for _ in range(40)
         ]
