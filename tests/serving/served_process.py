@@ -80,10 +80,10 @@ class ServedProcess:
 
     def wait(self, *, ready: bool = True) -> ServedProcess:
         """Wait until a process that was launched listens and, with `ready`, is ready; see `start`."""
-        wait_until(lambda: len(self.lines("serving")) > self._served or self._ended(), MAX_START_S)
+        wait_until(self._listens, MAX_START_S)
         self.url = str(self.lines("serving")[-1]["url"])
         if ready:
-            with httpx.Client(base_url=self.url, timeout=60.0) as client:  # each takes 50 ms of CPU time
+            with httpx.Client(base_url=self.url, timeout=60) as client:  # one: each reads certificates for 50 ms
                 wait_until(lambda: self._ended() or client.get("/readyz").status_code == 200, MAX_START_S)
         return self
 
@@ -93,6 +93,12 @@ class ServedProcess:
         number = len(list(self.folder.glob("served-*.log"))) + 1  # a log for each start in this folder
         with (self.folder / f"served-{number:02}.log").open("wb") as file:
             self._process = subprocess.Popen([*map(str, self._command)], stderr=file, cwd=ROOT, env=self._environ)
+
+    def _listens(self) -> bool:
+        ended = self.process.poll() is not None  # asked first: it may serve and end while its log is read
+        found = len(self.lines("serving")) > self._served
+        assert found or not ended, f"the server ended: {self.log}"
+        return found
 
     def _ended(self) -> bool:
         assert self.process.poll() is None, f"the server ended: {self.log}"
