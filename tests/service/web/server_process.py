@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -43,14 +44,23 @@ async def ready(session: aiohttp.ClientSession, wanted: int = 200) -> None:
     await until_it_answers(answers)
 
 
-async def in_flight(session: aiohttp.ClientSession, wanted: int) -> None:
-    """Wait until this number of requests is in flight."""
+async def are_in_flight(session: aiohttp.ClientSession, wanted: int) -> bool:
+    """Return whether this number of requests is in flight."""
+    async with session.get("/metrics") as response:
+        return bool(re.search(rf"^retouch_requests_in_flight {wanted}\b", await response.text(), re.MULTILINE))
 
-    async def answers() -> bool:
-        async with session.get("/metrics") as response:
-            return bool(re.search(rf"^retouch_requests_in_flight {wanted}\b", await response.text(), re.MULTILINE))
 
-    await until_it_answers(answers)
+async def keep_in_flight(session: aiohttp.ClientSession, files: Files, wanted: int) -> list[asyncio.Task[Answer]]:
+    """Send requests until `wanted` are in flight at once; a busy machine may answer some before the last arrives."""
+    tasks: list[asyncio.Task[Answer]] = []
+
+    async def inside() -> bool:
+        missing = wanted - sum(not task.done() for task in tasks)
+        tasks.extend(asyncio.create_task(post(session, files)) for _ in range(missing))
+        return await are_in_flight(session, wanted)
+
+    await until_it_answers(inside)
+    return tasks
 
 
 async def post(session: aiohttp.ClientSession, files: Files) -> Answer:

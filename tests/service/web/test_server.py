@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
 import socket
 import time
@@ -15,25 +14,11 @@ import aiohttp
 import httpx
 import pytest
 
-from tests.service.web.server_process import Answer, Files, post, process, ready
+from tests.service.web.server_process import Answer, Files, keep_in_flight, post, process, ready
 from tests.serving.served_process import ServedProcess
-from tests.serving.waiting import until_it_answers, wait_until
+from tests.serving.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-
-
-async def keep_in_flight(session: aiohttp.ClientSession, files: Files, wanted: int) -> list[asyncio.Task[Answer]]:
-    """Send requests until `wanted` are in flight at once; a busy machine may answer some before the last arrives."""
-    tasks: list[asyncio.Task[Answer]] = []
-
-    async def inside() -> bool:
-        missing = wanted - sum(not task.done() for task in tasks)
-        tasks.extend(asyncio.create_task(post(session, files)) for _ in range(missing))
-        async with session.get("/metrics") as response:
-            return bool(re.search(rf"^retouch_requests_in_flight {wanted}\b", await response.text(), re.MULTILINE))
-
-    await until_it_answers(inside)
-    return tasks
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -12,7 +12,8 @@ import aiohttp
 import pytest
 
 from service.lifecycle.drain import EXIT_DEVICE_LOST
-from tests.service.web.server_process import Files, process, ready
+from tests.service.web.server_process import Files, are_in_flight, process, ready
+from tests.serving.waiting import until_it_answers
 
 pytestmark = [pytest.mark.slow, pytest.mark.covers_processes]
 
@@ -39,24 +40,32 @@ async def test_a_server_that_loses_its_device_while_models_load_exits_with_that_
 
 LOSES_ITS_DEVICE = """
 import sys
+import time
 from functools import partial
+from pathlib import Path
 from engines.errors import DeviceLost
 from engines.fake import FakeEngine, Raise
 from service.batching.local_backend import open_local_backend
 from service.web.server import run
 from service.core.settings import load_settings
 
+def wait(_):
+    while not Path(sys.argv[1]).exists():
+        time.sleep(0.01)
+
 lost = Raise(DeviceLost("the GPU context is lost"))
 sys.exit(run(load_settings(), partial(open_local_backend, open_model=lambda _, manifest: FakeEngine(
-    manifest, batch_s=0.5, fault=lambda feed: lost if feed["image"].any() else None))))
+    manifest, batch_s=1.0, sleep=wait, fault=lambda feed: lost if feed["image"].any() else None))))
 """
-"""Program of a server whose engine warms up on blank pictures, and loses the device on the first real one."""
+"""Program of a server whose engine warms up on blank pictures, and loses the device on the first real one, once the
+file exists that its argument names."""
 
 
 async def test_a_server_that_loses_its_device_answers_503_and_exits_with_a_status_of_its_own(
     models_dir: Path, tmp_path: Path, files: Files
 ) -> None:
-    with process(models_dir, tmp_path, command=[sys.executable, "-c", LOSES_ITS_DEVICE]) as (server, url):
+    loses = tmp_path / "loses"
+    with process(models_dir, tmp_path, command=[sys.executable, "-c", LOSES_ITS_DEVICE, str(loses)]) as (server, url):
         async with aiohttp.ClientSession(url) as session:
             await ready(session)
 
@@ -67,7 +76,10 @@ async def test_a_server_that_loses_its_device_answers_503_and_exits_with_a_statu
                 async with session.post("/v1/inpaint", data=data) as response:
                     return response.status, (await response.json())["code"]
 
-            answers = await asyncio.gather(*(post() for _ in range(4)))
+            asked = [asyncio.create_task(post()) for _ in range(4)]
+            await until_it_answers(lambda: are_in_flight(session, 4))
+            loses.touch()
+            answers = await asyncio.gather(*asked)
         assert await asyncio.to_thread(server.wait, 60) == EXIT_DEVICE_LOST
     assert {status for status, _ in answers} == {503}
     assert {code for _, code in answers} <= {"worker_lost", "shutting_down"}
