@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.core.errors import InvalidRequest
+from service.web.connection import framing
 from service.web.connection.framing import FramedHttp, LingeringTransport, check_head, head_without_upgrade
 from tests.serving.waiting import wait_until
 
@@ -60,7 +61,8 @@ def serving(protocol: type[asyncio.Protocol]) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with serving(FramedHttp) as port:
+    with pytest.MonkeyPatch.context() as patch, serving(FramedHttp) as port:
+        patch.setattr(framing, "LINGER_S", 60.0)  # else a pause of 1 s between two pieces would break the connection
         yield port
 
 
