@@ -96,11 +96,11 @@ def test_a_loaded_model_serves_while_others_still_load(serve: Serve, files: File
     may_load = threading.Event()
 
     def load(manifest: Manifest) -> FakeEngine:
-        assert manifest.name == "photos" or may_load.wait(20)
+        assert manifest.name == "photos" or may_load.wait(60)
         return FakeEngine(manifest)
 
     with serve(load, wait=False).client() as client:
-        wait_until(lambda: client.get("/v1/models").json()["models"])
+        wait_until(lambda: "ready" in [model["state"] for model in client.get("/v1/models").json()["models"]])
         assert client.post("/v1/inpaint", files=files).headers["x-model"] == "photos/1"
         assert client.get("/readyz").status_code == 503
         early = check_problem(client.post("/v1/translate", files={"image": photo}), 503, "not_ready")
