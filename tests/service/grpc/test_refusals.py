@@ -13,6 +13,7 @@ import pytest
 from grpc import Compression, StatusCode
 
 from engines.fake import FakeEngine, Hang
+from service.grpc import server as grpc_server
 from service.grpc.methods import METHODS, SERVICE
 from tests.serving.grpc_client import GrpcClient, answer_of, files_request, with_parameters
 from tests.serving.key_files import add_key
@@ -176,8 +177,12 @@ def test_a_draining_server_is_unavailable_and_finishes_what_it_has(hanging: tupl
     assert running.service.drain.clean
 
 
-def test_calls_that_come_while_a_server_ends_are_refused_by_it(serve_grpc: Any, infer: Any) -> None:
+def test_calls_that_come_while_a_server_ends_are_refused_by_it(
+    serve_grpc: Any, infer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """gRPC would end calls that have not reached our handlers with CANCELLED or INTERNAL, which no client retries."""
+    monkeypatch.setattr(grpc_server, "_QUIET_STEPS", 40)  # 1 s: a pause of this client is not the end of its calls
+    monkeypatch.setattr(grpc_server, "_MAX_SETTLE_S", 60.0)
     running = serve_grpc()
     with GrpcClient(running.grpc_address) as client:
         assert client.call("ModelInfer", infer).code is StatusCode.OK
