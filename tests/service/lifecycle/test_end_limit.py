@@ -27,7 +27,11 @@ def ended(script: str) -> tuple[int, str]:
 
 def test_a_task_that_never_ends_is_named_with_its_innermost_wait() -> None:
     status, written = ended("""
+from service.lifecycle import end_limit
+end_limit._LAST_RESORT_S = 60.0  # else a pause of 1 s would end the process before the log is written
+
 async def hang():
+    asyncio.get_running_loop().call_soon(end_within, 0.2)  # once it waits
     await asyncio.Event().wait()
 
 @asynccontextmanager
@@ -37,7 +41,7 @@ async def opened():
 
 async def close():
     async with opened():
-        end_within(0.2)
+        pass
 
 asyncio.run(close())
 """)
@@ -51,12 +55,16 @@ asyncio.run(close())
 
 def test_a_thread_that_python_waits_for_after_the_loop_is_in_the_stacks() -> None:
     status, written = ended("""
+begun = threading.Event()
+
 def never_ends():
+    begun.set()
     threading.Event().wait()
 
 async def begin():
-    end_within(0.2)
     threading.Thread(target=never_ends).start()
+    begun.wait()
+    end_within(0.2)
 
 asyncio.run(begin())
 """)
