@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
@@ -177,9 +176,9 @@ def test_processes_share_a_trace_and_their_logs_name_it(
         trace_id = CALLER.split("-")[1]
         wait_until(lambda: len(collector.of_trace(trace_id)) == len(STAGES) + 1)
         (link,) = collector.of_trace(trace_id)["infer"].links
-        wait_until(lambda: any(span.span_id == link.span_id for span in collector.spans), 20)
-        lines = [json.loads(line) for line in server.log.splitlines() if line.startswith("{")]
-    (line,) = (line for line in lines if line["event"] == "request" and line["path"] == "/v1/inpaint")
+        wait_until(lambda: any(span.span_id == link.span_id for span in collector.spans))
+        lines = server.lines("request")
+    (line,) = (line for line in lines if line["path"] == "/v1/inpaint")
     assert f"00-{line['trace_id']}-{line['span_id']}-01" == response.headers["traceparent"]
     batch = next(span for span in collector.spans if span.span_id == link.span_id)
     assert batch.name == "batch"
