@@ -191,7 +191,7 @@ def load_test(service: dict[str, Any], server: str, folder: Path) -> dict[str, A
 
     def stranger() -> None:
         while not done.wait(0.1):
-            httpx.get(f"{server}/v1/models")
+            httpx.get(f"{server}/v1/models", timeout=60)
 
     thread = threading.Thread(target=stranger)
     thread.start()
