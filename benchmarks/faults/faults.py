@@ -63,6 +63,7 @@ def engine(word: str) -> Fault:
     """Make the next batch raise, kill its engine, hang, or return NaN."""
 
     async def inject(target: Target) -> None:
+        target.fault_file.parent.mkdir(exist_ok=True)  # the fake engine makes no folder of engines
         replacement = target.fault_file.with_suffix(".new")
         replacement.write_text(word)
         replacement.replace(target.fault_file)
