@@ -94,8 +94,11 @@ class Run:
     async def inject_all(self, chosen: dict[str, faults.Fault]) -> None:
         """Inject the faults one after another, each once before any is repeated."""
         await asyncio.sleep(self.plan.warm_up_s)
-        now = time.monotonic()
-        self.usual_s = statistics.median(self.asker.ledger.good_between(self.begun, now))
+        good, end = self.asker.ledger.good_between(self.begun, time.monotonic()), time.monotonic() + RECOVERY_LIMIT_S
+        while not good and time.monotonic() < end:  # a busy machine may answer nothing in that time
+            await asyncio.sleep(SAMPLE_S)
+            good = self.asker.ledger.good_between(self.begun, time.monotonic())
+        self.usual_s = statistics.median(good)
         rng, names = random.Random(self.plan.seed), []  # type: ignore[var-annotated]
         while time.monotonic() < self.begun + self.plan.seconds:
             if not names:
