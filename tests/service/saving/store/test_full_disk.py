@@ -145,11 +145,12 @@ def test_a_spool_that_could_not_be_synced_is_relied_on_no_more(tmp_path: Path) -
     elsewhere.gate.set()
     elsewhere.error = OSError(errno.EIO, "unreachable")
     owner = SpoolOwner(tmp_path, lambda: uuid4().hex)
-    state = DiskState(tmp_path, disk=disk)
-    with ResultStore(elsewhere, SpoolFiles(owner, disk), ROOMY, disk=state, threads=1, backoff=QUICK) as store:
+    counts, state = Counts(), DiskState(tmp_path, disk=disk)
+    options: dict[str, Any] = {"disk": state, "threads": 1, "observer": counts, "backoff": QUICK}
+    with ResultStore(elsewhere, SpoolFiles(owner, disk), ROOMY, **options) as store:
         disk.fail(errno.EIO, SYNCS)
         put(store, result(1))
-        wait_until(lambda: state.failure_reason)
+        wait_until(lambda: state.failure_reason and counts.failures > 1)  # the first has ended, with a copy in memory
         (suspect,) = owner.folder.glob("*.log")
         assert store.count_unsaved() == (0, 1, 0)
         suspect.write_bytes(b"")  # as after the kernel has dropped its unsynced pages
@@ -184,11 +185,12 @@ def test_a_result_that_is_still_in_memory_outlives_the_spool_that_lost_it(tmp_pa
     elsewhere.gate.set()
     elsewhere.error = OSError(errno.EIO, "unreachable")
     spool_files = SpoolFiles(SpoolOwner(tmp_path, lambda: uuid4().hex), disk)
-    state = DiskState(tmp_path, disk=disk)
-    with ResultStore(elsewhere, spool_files, ROOMY, disk=state, threads=1, backoff=QUICK) as store:
+    counts, state = Counts(), DiskState(tmp_path, disk=disk)
+    options: dict[str, Any] = {"disk": state, "threads": 1, "observer": counts, "backoff": QUICK}
+    with ResultStore(elsewhere, spool_files, ROOMY, **options) as store:
         disk.fail(errno.EIO, SYNCS)
         put(store, result(1))
-        wait_until(lambda: state.failure_reason)
+        wait_until(lambda: state.failure_reason and counts.failures > 1)  # the first has ended, with a copy in memory
         assert store.get(result(1).id) == (b"image", "image/png")
         disk.mend()
         elsewhere.error = None
