@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,14 +34,21 @@ class SlowCounts(Counts):
         super().saved(lag_s)
 
 
-def test_a_writer_that_pauses_leaves_new_results_to_the_others(files: SlowFiles) -> None:
+class FailsOnce(SlowFiles):
+    """A storage whose first attempt fails."""
+
+    def write(self, body: bytes, sidecar: dict[str, Any]) -> None:
+        self.error = None if self.tries else OSError(28, "No space left on device")
+        super().write(body, sidecar)
+
+
+def test_a_writer_that_pauses_leaves_new_results_to_the_others(tmp_path: Path) -> None:
+    files, counts = FailsOnce(tmp_path), SlowCounts()
     files.gate.set()
-    files.error = OSError(28, "No space left on device")
-    counts = SlowCounts()
     with open_store(files, ROOMY, threads=2, observer=counts, backoff=AnHour()) as store:
         put(store, result(1))
-        wait_until(lambda: counts.failures == 1)
-        files.error = None
+        # else the first writer could queue it again when the other one has seen all and waits
+        wait_until(lambda: all(one.failed for one in store._backlog.all_unsaved()))
         put(store, result(2))
         wait_until(lambda: len(counts.lags_s) == 2)
         time.sleep(0.1)  # meanwhile the other writer waits again, behind the pausing one
