@@ -29,8 +29,8 @@ QUICK = Backoff(first_s=0.01, longest_s=0.05)
 pytestmark = pytest.mark.usefixtures("keys")
 
 
-def storage_at(url: str, timeout_s: float = 10.0) -> ObjectStorage:
-    return open_object_storage(ObjectLocation("s3://results/some/prefix", url, timeout_s=timeout_s))
+def storage_at(url: str) -> ObjectStorage:
+    return open_object_storage(ObjectLocation("s3://results/some/prefix", url, timeout_s=10.0))
 
 
 def test_a_result_is_two_objects_and_comes_back_whole(bucket: Any) -> None:
@@ -175,7 +175,7 @@ def test_results_outlive_a_storage_that_is_slow_then_fails_then_is_unreachable(p
     ids = [uuid4().hex for _ in range(20)]
     with (
         capture_logs() as lines,
-        ResultStore(storage_at(proxy.url, 1.0), spool_files, limits, threads=4, backoff=QUICK) as store,
+        ResultStore(storage_at(proxy.url), spool_files, limits, threads=4, backoff=QUICK) as store,
     ):
         for number, mood in enumerate(("slow", "failing", "gone", "good")):
             proxy.become(mood)
