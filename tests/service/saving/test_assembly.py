@@ -19,6 +19,7 @@ from tests.fakes.captured_logs import capture_logs
 from tests.fakes.users import ONLY_ROOT, acting_as
 from tests.service.saving.store.slow_storage import QUICK, Elsewhere, SlowFiles, put, result
 from tests.service.saving.store.slow_storage import open_store as open_store_on
+from tests.serving.waiting import wait_until
 
 
 @ONLY_ROOT
@@ -42,6 +43,7 @@ def test_an_end_waits_for_a_save_that_fails_only_if_the_spool_may_end_with_it(
     storage.gate.set()
     with open_store_on(storage, backoff=QUICK) as store, capture_logs() as logs:
         put(store, result(1))
+        wait_until(lambda: store.failing_s)
         left = flush_at_end(store, 3.0)
         waited = [(line["left"], line["why"]) for line in logs if line["event"] == "waiting to save results"]
         assert waited == ([(1, "no route to the bucket")] if kind is Elsewhere else [])
