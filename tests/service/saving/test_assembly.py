@@ -24,6 +24,7 @@ from tests.serving.waiting import wait_until
 
 @ONLY_ROOT
 def test_a_spool_that_another_user_made_is_named_with_what_to_do() -> None:
+    asyncio.run(asyncio.to_thread(int))  # loads the threads' modules now, as the other user may not read Python's files
     with tempfile.TemporaryDirectory() as name:  # other users cannot enter pytest's folders
         folder = Path(name)
         folder.chmod(0o777)
