@@ -25,7 +25,7 @@ class Member:
 
     id: str
     is_steady: bool = True
-    lease_s: float = 10.0
+    lease_s: float = 100.0
     woken: list[str] = field(default_factory=list)
 
     def is_alive(self, owner_id: str) -> bool:
@@ -100,8 +100,8 @@ async def test_every_job_is_claimed_once_by_concurrent_processes(ledger: Databas
 
 async def test_only_jobs_of_processes_with_expired_leases_are_claimed(ledger: Database) -> None:
     await enter(ledger, job(1, "dead"), job(2, "alive"), job(3, "unknown"))
-    await beat(ledger, "dead", age_s=11.0)
-    await beat(ledger, "alive", age_s=9.0)
+    await beat(ledger, "dead", age_s=101.0)
+    await beat(ledger, "alive", age_s=50.0)
     assert await queue(ledger, "new", steady=False).take([], ANY) == []
     taken = await queue(ledger, "successor").take([], ANY)
     assert taken == [replace(job(1, "successor"), attempts=2), replace(job(3, "successor"), attempts=2)]
