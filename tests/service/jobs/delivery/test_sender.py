@@ -95,8 +95,12 @@ async def test_a_delivered_message_is_not_sent_again_even_if_the_ledger_was_unav
     with closing(sqlite3.connect(tmp_path / LEDGER_FILE, isolation_level=None)) as other:
         async with deliverer(tmp_path, clock) as one:
             await announce(one, ended(receiver.url))
-            receiver.before_answering = lambda: other.execute("ALTER TABLE deliveries RENAME TO away")
-            asyncio.get_running_loop().call_later(0.3, other.execute, "ALTER TABLE away RENAME TO deliveries")
+
+            def make_unavailable() -> None:
+                other.execute("ALTER TABLE deliveries RENAME TO away")
+                asyncio.get_running_loop().call_later(0.3, other.execute, "ALTER TABLE away RENAME TO deliveries")
+
+            receiver.before_answering = make_unavailable
             assert await one.deliver_due() == 1
             clock.now += 1e6
             assert await one.deliver_due() == 0
