@@ -63,7 +63,7 @@ def asking(count: int, *request: Any) -> Iterator[list[httpx.Response]]:
 def test_what_is_late_ends_before_its_next_search_and_what_waits_is_not_begun(serve: Serve, files: Files) -> None:
     running = serve(codec_threads=1)
     held = hold(running)
-    with asking(3, running, files, COPIED, 2500) as answers:
+    with asking(3, running, files, COPIED, 5000) as answers:
         wait_until(lambda: held.searches == 1)
     assert [answer.status_code for answer in answers] == [504] * 3
     held.go_on.set()
