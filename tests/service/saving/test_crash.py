@@ -80,17 +80,17 @@ async def test_nothing_that_was_promised_is_lost_when_the_service_is_killed_whil
 
 
 async def test_jobs_that_were_accepted_are_done_after_the_service_was_killed(files: Files, tmp_path: Path) -> None:
-    served = ServedProcess(tmp_path, fake_batch_ms=200, max_batch_size=2)
-    with served:
-        async with httpx.AsyncClient(base_url=served.url, timeout=30) as http:
-            direct = (await http.post("/v1/inpaint", files=files, data={"save": "false"})).content
-            later = {"Prefer": "respond-async"}
+    later = {"Prefer": "respond-async"}
+    with ServedProcess(tmp_path, fake_batch_ms=1000, max_batch_size=2) as slow:
+        async with httpx.AsyncClient(base_url=slow.url, timeout=30) as http:
             replies = [await http.post("/v1/inpaint", files=files, headers=later) for _ in range(20)]
             assert {reply.status_code for reply in replies} == {202}
-        locations = [reply.headers["location"] for reply in replies]
-        served.kill()
-        served.start()
+            locations = [reply.headers["location"] for reply in replies]
+            await until_finished(http, locations[0])
+            slow.kill()
+    with ServedProcess(tmp_path, max_batch_size=2) as served:
         async with httpx.AsyncClient(base_url=served.url, timeout=30) as http:
+            direct = (await http.post("/v1/inpaint", files=files, data={"save": "false"})).content
             for location in locations:
                 job = await until_finished(http, location)
                 assert job["status"] == "succeeded"
