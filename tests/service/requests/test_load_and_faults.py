@@ -117,9 +117,14 @@ async def test_a_burst_of_2000_is_answered_200_or_503_and_the_service_goes_on(se
 
 
 async def test_requests_that_wait_together_share_batches(serve: Serve, files: Files) -> None:
-    running = serve(slow(0.05))
+    release, faults = threading.Event(), Faults()
+    running = serve(faults.engine)
+    faults.waiting.append(Hang(release))
     async with running.async_client() as client:
-        replies = await asyncio.gather(*(client.post("/v1/inpaint", files=files) for _ in range(24)))
+        sent = [asyncio.create_task(client.post("/v1/inpaint", files=files)) for _ in range(24)]
+        await until(lambda: not faults.waiting and len(running.service.pipeline.batcher) >= 16)
+        release.set()
+        replies = await asyncio.gather(*sent)
     assert {reply.status_code for reply in replies} == {200}
     assert max(int(reply.headers["x-batch-size"]) for reply in replies) > 2
 
