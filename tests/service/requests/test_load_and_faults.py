@@ -221,13 +221,16 @@ async def test_a_full_spool_refuses_new_work_and_loses_nothing(
     stuck = threading.Event()
     running = serve(spool_max_items=3)
     disk = running.service.store._finder.storage._disk
-    write = type(disk).write
 
-    def wait_and_write(self: Any, path: Any, data: bytes) -> None:
-        stuck.wait(20)
-        write(self, path, data)
+    def held(write: Callable[..., None]) -> Callable[..., None]:
+        def wait_and_write(*arguments: Any) -> None:
+            stuck.wait(60)
+            write(*arguments)
 
-    monkeypatch.setattr(type(disk), "write", wait_and_write)
+        return wait_and_write
+
+    for name in ("write", "write_soon"):  # of one result, and of several that a writer takes at once
+        monkeypatch.setattr(type(disk), name, held(getattr(type(disk), name)))
     async with running.async_client() as client:
         replies = [await client.post("/v1/inpaint", files=files) for _ in range(5)]
         assert [reply.status_code for reply in replies] == [200, 200, 200, 503, 503]
