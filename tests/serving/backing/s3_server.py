@@ -32,7 +32,8 @@ class Bucket:
 
     @property
     def names(self) -> set[str]:
-        found = (path for path in self.folder.rglob("*") if path.name != _STAYS and path.is_file())
+        # not rglob, which raises FileNotFoundError for a folder that the server removes meanwhile
+        found = (Path(folder, name) for folder, _, names in os.walk(self.folder) for name in names if name != _STAYS)
         return {str(path.relative_to(self.folder)) for path in found}
 
     def keep_folders(self, prefix: str) -> None:
