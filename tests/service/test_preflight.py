@@ -22,6 +22,7 @@ from service.processes.launcher.launcher import launch
 from service.saving.local_disk.disk_state import INCOMING
 from service.saving.spool.process_folder import SPOOL
 from service.web.server import run
+from tests.serving.served_process import MAX_START_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.covers_processes]
 
@@ -32,7 +33,7 @@ def refused(models_dir: Path, tmp_path: Path, *more: object) -> list[str]:
     command = [sys.executable, "-m", "retouch", "serve", *options, "--results-dir", tmp_path / "results", *more]
     with subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE, text=True) as server:
         try:
-            _, said = server.communicate(timeout=20)
+            _, said = server.communicate(timeout=MAX_START_S)
         except subprocess.TimeoutExpired:
             server.terminate()
             raise
