@@ -2,19 +2,17 @@
 
 One request can arrive as several signals: a service manager signals every process of a group, the launcher its front
 ends, and `make` its commands (with SIGTERM). Therefore a signal that follows at once does not count as a second
-request, and SIGHUP never does (sighup.py).
+request, and SIGHUP never does (sighup.py). To a front end, whose launcher may pass on a signal late, only the launcher
+can make a second request, with a signal of its own: otherwise one request could cut the drain short, and an ignored
+request can be repeated, but lost work cannot be restored.
 """
 
 from __future__ import annotations
 
-from service.lifecycle.sighup import is_hangup
+from service.lifecycle.sighup import hangup_signals, is_hangup
 
-LAUNCHER_APART_S = 1.0
-"""Least number of seconds between two requests to end a launcher."""
-FRONT_END_APART_S = 0.5
-"""The same for a front end or a server in one process: half of it, because a front end may handle the first of two
-requests late. Not shorter, because the launcher may pass on a repeated signal late, and that must not cut the drain
-short: an ignored request can be repeated, but lost work cannot be restored."""
+APART_S = 1.0
+"""Least number of seconds between two requests."""
 
 
 class EndRequests:
@@ -22,17 +20,31 @@ class EndRequests:
 
     Args:
         apart_s: least number of seconds between two requests; a signal that comes sooner belongs to the same request.
+        second: number of the only signal that is a request after the first one; None: every signal but SIGHUP is.
     """
 
-    def __init__(self, apart_s: float = FRONT_END_APART_S) -> None:
-        self._apart_s = apart_s
+    def __init__(self, apart_s: float = APART_S, second: int | None = None) -> None:
+        self._apart_s, self._second = apart_s, second
         self._last_at: float | None = None
         self.count = 0
 
+    @property
+    def other_signals(self) -> frozenset[int]:
+        """The numbers of the signals to be counted besides SIGTERM and SIGINT."""
+        return hangup_signals() | ({self._second} if self._second is not None else frozenset())
+
     def add(self, number: int, now: float) -> bool:
         """Count a signal if it is a new request, and return whether it is; `now`: on a monotonic clock, in seconds."""
-        if is_hangup(number) or (self._last_at is not None and now - self._last_at < self._apart_s):
+        if number == self._second:
+            self.count = max(2, self.count + 1)
+            return True
+        if is_hangup(number) or self._is_repeated(now):
             return False
         self._last_at = now
         self.count += 1
         return True
+
+    def _is_repeated(self, now: float) -> bool:
+        if self._second is not None:
+            return self.count > 0
+        return self._last_at is not None and now - self._last_at < self._apart_s

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from types import FrameType
 
@@ -28,9 +28,9 @@ def is_hangup(number: int) -> bool:
 
 
 @contextmanager
-def handling_hangups(handle: Handler) -> Generator[None, None, None]:
-    """Call `handle` for each SIGHUP while the block runs. On the main thread only."""
-    usual = {number: signal.signal(number, handle) for number in hangup_signals()}
+def handling_signals(numbers: Iterable[int], handle: Handler) -> Generator[None, None, None]:
+    """Call `handle` for each of these signals while the block runs. On the main thread only."""
+    usual = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:

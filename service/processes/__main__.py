@@ -48,13 +48,16 @@ def main() -> int:
 def _run_front_end(assignment: Assignment) -> int:
     with without_collections():
         from service.compat.assembly import foreign_apis, grpc_server_opener  # noqa: PLC0415 -- each role loads its own
+        from service.lifecycle.end_requests import EndRequests  # noqa: PLC0415
         from service.processes.front_end.backend import open_remote_backend  # noqa: PLC0415
+        from service.processes.shared.assignment import SECOND_REQUEST  # noqa: PLC0415
         from service.web.server import run  # noqa: PLC0415
 
     listener = socket.socket(fileno=assignment.listener)
     settings = assignment.settings
     backend, apis = partial(open_remote_backend, assignment), foreign_apis(settings.api_names)
-    return run(settings, backend, listener, apis, grpc_server_opener(settings))
+    end_requests = EndRequests(second=SECOND_REQUEST)
+    return run(settings, backend, listener, apis, grpc_server_opener(settings), end_requests)
 
 
 def _run_engine_process(assignment: Assignment) -> int:

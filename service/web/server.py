@@ -25,7 +25,7 @@ from service.core.settings import Settings, SettingsInvalid
 from service.lifecycle.drain import EXIT_DEVICE_LOST
 from service.lifecycle.end_limit import END_WITHIN_S, end_within
 from service.lifecycle.end_requests import EndRequests
-from service.lifecycle.sighup import handling_hangups
+from service.lifecycle.sighup import handling_signals
 from service.preflight import check_ports, run_preflight
 from service.telemetry.metrics import Metrics
 from service.telemetry.metrics_port import serve_metrics
@@ -51,6 +51,7 @@ def run(
     listener: socket.socket | None = None,
     apis: Sequence[ForeignApi] = (),
     extra_server: OpenExtraServer | None = None,
+    end_requests: EndRequests | None = None,
 ) -> int:
     """Serve until SIGTERM, SIGINT, SIGHUP or the loss of the device.
 
@@ -60,6 +61,7 @@ def run(
         listener: a bound socket; by default one is made for the settings' address.
         apis: foreign APIs to serve besides the server's own.
         extra_server: opens a server of another protocol that runs with this one.
+        end_requests: counts the requests to end; by default, every signal but SIGHUP can be one.
 
     Returns:
         The exit status: 0 after a clean drain, EXIT_DEVICE_LOST if the process has lost its GPU and should be
@@ -72,7 +74,7 @@ def run(
         check_ports(settings)
     run_preflight(settings)
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    server = DrainingServer(settings, open_backend, apis, extra_server=extra_server)
+    server = DrainingServer(settings, open_backend, apis, extra_server=extra_server, end_requests=end_requests)
     server.limit_end = end_within
     server.run(None if listener is None else [listener])
     service = server.app.service
@@ -128,11 +130,11 @@ class DrainingServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Handle SIGHUP, too, which would otherwise end the process at once."""
+        """Handle signals that uvicorn does not, such as SIGHUP, which would otherwise end the process at once."""
         if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
             yield
             return
-        with super().capture_signals(), handling_hangups(self.handle_exit):
+        with super().capture_signals(), handling_signals(self._end_requests.other_signals, self.handle_exit):
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 -- a signal handler's arguments

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import structlog
 
 from service.core.settings import Settings
-from service.lifecycle.end_requests import LAUNCHER_APART_S, EndRequests
+from service.lifecycle.end_requests import EndRequests
 from service.lifecycle.sighup import is_hangup
 from service.processes.launcher.child import Child
+from service.processes.shared.assignment import SECOND_REQUEST
 
 _log = structlog.get_logger(__name__)
 _GRACE_S = 20.0
@@ -38,7 +39,7 @@ class Children:
         self._allowed_s = settings.drain_delay_s + settings.drain_timeout_s + _GRACE_S
         self._signalled_at: float | None = None
         """Time of the first signal; None before."""
-        self._end_requests = EndRequests(LAUNCHER_APART_S)
+        self._end_requests = EndRequests()
         self._checked_at = 0.0
         self._watching_since = 0.0
         """Time before which missing heartbeats do not count."""
@@ -74,8 +75,9 @@ class Children:
         if self._end_requests.count > 2:
             self._kill(self._children)
             return
+        passed_on = SECOND_REQUEST if self._end_requests.count > 1 else signal.SIGTERM
         for child in self._front_ends:
-            child.signal(number if is_hangup(number) else signal.SIGTERM)
+            child.signal(number if is_hangup(number) else passed_on)
 
     def check(self, now: float) -> None:
         """Find children that have ended, hang or are overdue, and start those whose pause is over."""

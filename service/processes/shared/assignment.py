@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-from types import FrameType
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -16,6 +15,8 @@ from engines.errors import RetouchError
 from service.core.settings import Settings
 from service.processes.shared.status_board import RowCounts
 
+SECOND_REQUEST = signal.SIGUSR2
+"""Signal by which a launcher passes on a second request to end to its front ends (`EndRequests`)."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -77,24 +78,15 @@ def read_assignment(content: bytes, code: str) -> Assignment:
 
 
 def end_with_launcher(launcher: int) -> None:
-    """Make this process send itself exactly one SIGTERM when the launcher ends, for whatever reason (Linux).
+    """Make the kernel send SIGTERM to this process when the launcher ends, for whatever reason (Linux).
 
-    The kernel sends SIGUSR2, possibly several times if the launcher has several threads. A second SIGTERM, unless it
-    came at once, would cut the drain short (`EndRequests`).
+    It comes several times if the launcher has several threads; no process takes a second one for a second request.
 
     Raises:
         OSError: the kernel refused the request.
     """
-    sent: list[int] = []
-
-    def terminate(_number: int, _frame: FrameType | None) -> None:
-        if not sent:
-            sent.append(launcher)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    signal.signal(signal.SIGUSR2, terminate)
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGUSR2) != 0:
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     if os.getppid() != launcher:  # the launcher ended before the call
         sys.exit(0)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 
-from service.lifecycle.end_requests import FRONT_END_APART_S, LAUNCHER_APART_S, EndRequests
+import pytest
+
+from service.lifecycle.end_requests import EndRequests
 
 
 def test_signals_that_come_at_once_are_one_request() -> None:
@@ -31,14 +33,23 @@ def test_a_hangup_is_never_a_request_and_hides_none() -> None:
     assert requests.count == 1
 
 
-def test_a_front_end_that_handles_a_signal_late_still_counts_the_second_one_that_the_launcher_passes_on() -> None:
-    launcher, front_end = EndRequests(LAUNCHER_APART_S), EndRequests(FRONT_END_APART_S)
-    for sent_at, handled_at in ((100.0, 100.4), (101.01, 101.01)):
-        assert launcher.add(signal.SIGTERM, sent_at)
-        assert front_end.add(signal.SIGTERM, handled_at)
-
-
-def test_a_repeat_that_the_launcher_passes_on_late_is_no_second_request_of_a_front_end() -> None:
-    front_end = EndRequests(FRONT_END_APART_S)
+def test_a_front_end_counts_one_request_however_late_its_signal_is_repeated_or_passed_on() -> None:
+    front_end = EndRequests(second=signal.SIGUSR2)
     assert front_end.add(signal.SIGTERM, 100.0)
-    assert not front_end.add(signal.SIGTERM, 100.4)
+    assert not front_end.add(signal.SIGTERM, 160.0)
+    assert front_end.count == 1
+
+
+@pytest.mark.parametrize("earlier", [[], [signal.SIGTERM], [signal.SIGHUP]])
+def test_the_signal_of_its_launcher_is_a_second_request_of_a_front_end(earlier: list[signal.Signals]) -> None:
+    front_end = EndRequests(second=signal.SIGUSR2)
+    for number in earlier:
+        front_end.add(number, 100.0)
+    assert front_end.add(signal.SIGUSR2, 100.0)
+    assert front_end.count == 2
+    assert not front_end.add(signal.SIGTERM, 100.1), "two signals may be handled in another order"
+
+
+def test_a_front_end_handles_the_signal_of_its_launcher_and_other_servers_leave_it_alone() -> None:
+    assert signal.SIGUSR2 in EndRequests(second=signal.SIGUSR2).other_signals
+    assert signal.SIGUSR2 not in EndRequests().other_signals

@@ -83,7 +83,7 @@ def test_a_second_signal_ends_a_server_that_is_stuck(models_dir: Path, tmp_path:
         served.process.terminate()
         served.process.terminate()  # `make` and service managers repeat SIGTERM at once; it counts as the same request
         wait_until(lambda: served.lines("draining"))
-        time.sleep(0.6)
+        time.sleep(1.1)
         assert served.process.poll() is None
         assert served.terminate() == 1
 
