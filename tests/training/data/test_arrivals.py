@@ -17,6 +17,12 @@ from training.run_config import DataConfig
 CPU = torch.device("cpu")
 
 
+@pytest.fixture(autouse=True)
+def _no_thread_is_quicker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave all later shards to the tests: the thread would take one, or its error, if a test paused for a second."""
+    monkeypatch.setattr("training.data.arrivals._POLL_INTERVAL_S", 3600.0)
+
+
 def shard(folder: Path, name: str, pictures: int) -> None:
     """Write a tar file, which appears in the folder complete."""
     with ShardWriter(folder / "aside", name, 2**30) as writer:
