@@ -19,8 +19,7 @@ import pytest
 import torch.distributed as dist
 
 from tests.serving.waiting import wait_until
-from tests.training.whole_runs import PHASES, assert_same, fit_as_one_of, run
-from training.commands.fit import fit as fit_command
+from tests.training.whole_runs import PHASES, assert_same, fit_as_one_of, fit_until_killed, run
 from training.config import load_config
 
 pytestmark = pytest.mark.slow
@@ -96,7 +95,7 @@ def test_a_killed_run_goes_on_to_the_same_weights_as_an_unbroken_one(
     assert run(unbroken).finished
     path = write_config(make(**options, output=str(tmp_path / "killed")), tmp_path / "killed.toml")
     killed = load_config(path)
-    process = forking.Process(target=fit_command, args=(path,))
+    process = forking.Process(target=fit_until_killed, args=(path,))
     with running(process):
         await_lines(killed.output / "log.jsonl", killed_after, process)
     assert process.exitcode == -signal.SIGKILL

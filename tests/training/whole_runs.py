@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
 from training.commands.fit import fit as fit_command
-from training.config import AnyConfig
+from training.config import AnyConfig, load_config
 from training.fit import FitOutcome, fit
+from training.loop.journal import Journal
 from training.loop.runtime import start_runtime
 
 STEPS = 80
@@ -49,6 +51,20 @@ def assert_same(first: AnyConfig, second: AnyConfig) -> None:
     assert ours.keys() == theirs.keys()
     other = [key for key in ours if not torch.equal(ours[key], theirs[key])]
     assert other == [], other
+
+
+def fit_until_killed(config: Path) -> None:
+    """Run the command; before its last step it waits ten minutes for its end, however late the signal comes."""
+    last = sum(phase.steps for phase in load_config(config).phase)
+    record = Journal.record
+
+    def record_and_wait(journal: Journal, step: int, figures: Mapping[str, float]) -> None:
+        record(journal, step, figures)
+        if step == last - 1:
+            time.sleep(600)
+
+    with patch.object(Journal, "record", record_and_wait):
+        fit_command(config)
 
 
 def fit_as_one_of(processes: int, rank: int, port: int, config: Path) -> None:
