@@ -9,12 +9,25 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.gpu_host.lanes_script import CORE, SCRIPT, Lanes
+from tests.serving.waiting import wait_until
 
 
 def _state_of(process: str) -> str:
     """Return the state letter of a process from /proc; empty if it does not exist."""
-    stat = Path(f"/proc/{process}/stat")
-    return stat.read_text().rsplit(")", 1)[1].split()[0] if stat.exists() else ""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):  # the latter: it was reaped between opening and reading
+        return ""
+
+
+def _states(lanes: Lanes, wanted: str) -> str:
+    """Return a command that prints the states of `beside` and `elsewhere`: these, or what they are after ten seconds.
+
+    A process that was sent a signal stops, or goes on, only when it gets its core.
+    """
+    one = f"cut -d' ' -f3 /proc/$(cat {lanes.state}/jobs/$job/process)/stat"
+    look = f"states=$(echo $(for job in beside elsewhere; do {one}; done))"
+    return f'for _ in $(seq 100); do {look}; [ "$states" != "{wanted}" ] || break; sleep 0.1; done; echo $states'
 
 
 def test_jobs_run_in_order_with_their_settings_cores_and_gpu(lanes: Lanes) -> None:
@@ -41,12 +54,12 @@ def test_a_job_waits_for_its_needs_and_lets_others_pass(lanes: Lanes) -> None:
 def test_while_a_job_runs_alone_others_on_its_gpu_pause(lanes: Lanes) -> None:
     for lane, gpu in (("a", "0"), ("b", "0"), ("c", "1")):
         lanes.call("begin", lane, CORE, gpu)
-    lanes.call("queue", "a", "beside", "60", "sleep", "50")
-    lanes.call("queue", "c", "elsewhere", "60", "sleep", "50")
-    state = f"for job in beside elsewhere; do cut -d' ' -f3 /proc/$(cat {lanes.state}/jobs/$job/process)/stat; done"
-    lanes.until_written("beside/process", "elsewhere/process")
-    lanes.call("queue", "b", "alone", "60", "alone", "bash", "-c", state)
-    lanes.call("queue", "b", "after", "60", "bash", "-c", f"sleep 0.5; {state}")
+    sleeping = ("sh", "-c", "echo begun; exec sleep 50")  # only what has begun to run is paused
+    lanes.call("queue", "a", "beside", "60", *sleeping)
+    lanes.call("queue", "c", "elsewhere", "60", *sleeping)
+    lanes.until_written("beside/process", "beside/log", "elsewhere/process", "elsewhere/log")
+    lanes.call("queue", "b", "alone", "60", "alone", "bash", "-c", _states(lanes, "T S"))
+    lanes.call("queue", "b", "after", "60", "bash", "-c", _states(lanes, "S S"))
     lanes.call("wait", "60", "after")
     assert lanes.log("alone").split() == ["T", "S"]
     assert lanes.log("after").split() == ["S", "S"]
@@ -56,11 +69,12 @@ def test_a_cancelled_job_ends_with_its_processes_and_one_that_waits_never_begins
     lanes.call("begin", "a", CORE, "0")
     lanes.call("queue", "a", "runs", "60", "bash", "-c", "setsid sleep 50 & echo $!; wait")
     lanes.call("queue", "a", "waits", "60", "true")
-    lanes.until_written("runs/log")
+    lanes.until_written("runs/process", "runs/log")  # a job that has no process yet is not ended
     lanes.call("cancel", "waits", "runs")
     lanes.call("wait", "60")
     assert (lanes.code("runs"), lanes.code("waits")) == ("cancelled", "cancelled")
-    assert _state_of(lanes.log("runs").strip()) in {"", "Z"}
+    child = lanes.log("runs").strip()
+    wait_until(lambda: _state_of(child) in {"", "Z"}, 20)  # it dies once it gets the core; by itself after 50 s
     assert not (lanes.state / "jobs/waits/log").exists()
 
 
