@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from benchmarks.harness.raw_load import Answers, Target
 from benchmarks.requests import process_profile
+from tests.serving.waiting import wait_until
 
 TARGET = Target(1, b"", 1)
 BUSY = """
@@ -26,8 +30,17 @@ def no_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_profile, "_WARM_S", 0.5)
 
 
-def test_the_busiest_thread_comes_first() -> None:
+def test_the_busiest_thread_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE) as process:
+        busy = psutil.Process(process.pid)
+
+        def until_it_has_worked(_: float) -> None:
+            """Wait until the process has used 0.1 s of CPU time, however late a busy machine gives it a core."""
+            begun = busy.cpu_times().user
+            wait_until(lambda: busy.cpu_times().user >= begun + 0.1)
+
+        clock = SimpleNamespace(monotonic=time.monotonic, sleep=until_it_has_worked)
+        monkeypatch.setattr(process_profile, "time", clock)
         try:
             assert process.stdout is not None
             process.stdout.readline()
