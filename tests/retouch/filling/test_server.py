@@ -30,7 +30,7 @@ async def test_a_server_that_does_not_answer_in_time_names_the_flag(contract) ->
     async with open_server_filler(contract.url, timeout_s=0.5, retries=3) as filler:
         with pytest.raises(FillFailed, match="--timeout"):
             await filler.fill("inpaint", PARTS, {})
-    assert len(contract.asked) == 1
+    assert len(contract.asked) <= 1  # 0 where the server's thread was so late that the client had gone
 
 
 async def test_an_absent_server_is_not_waited_for() -> None:
