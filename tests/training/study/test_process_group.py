@@ -24,7 +24,7 @@ def with_a_child(note: Path) -> list[str]:
 def is_running(process: int) -> bool:
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter: it was reaped between opening and reading
         return False
     return state != "Z"  # a zombie that its new parent has not reaped yet
 
