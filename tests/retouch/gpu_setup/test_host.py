@@ -118,7 +118,8 @@ def test_a_child_that_a_quick_driver_leaves_running_is_neither_awaited_nor_repor
     (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/sh\necho '{L4}'\n/bin/sleep 30 &\n")
     said: list[str] = []
     began = time.monotonic()
-    assert ask_driver(environ, places(tmp_path), TimeLimits(notify=said.append)).version == (580, 65, 6)
+    patience = TimeLimits(quiet_seconds=15, notify=said.append)  # a busy machine may start a shell late
+    assert ask_driver(environ, places(tmp_path), patience).version == (580, 65, 6)
     assert (said, time.monotonic() - began < 20) == ([], True)
 
 
