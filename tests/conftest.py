@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import certifi
@@ -107,6 +109,22 @@ def _end_signals_as_a_shell_leaves_them() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+class _PlainLogger:
+    """A logger that writes lines to the standard output of the moment, and none where that has been closed.
+
+    structlog's own calls `print` without a file. CPython's `print` (seen in 3.11) then holds no reference to standard
+    output, and the one that capsys has made is freed at the end of a test. If a server's thread is in the middle of
+    a line, it goes on in freed memory.
+    """
+
+    def _write_line(self, message: str) -> None:
+        with suppress(ValueError):  # the test has ended
+            sys.stdout.write(message + "\n")
+
+    log = debug = info = warn = warning = msg = _write_line
+    fatal = failure = err = error = critical = exception = _write_line
+
+
 @pytest.fixture(autouse=True)
 def _plain_logs() -> None:
     """Log without Rich, whose tracebacks print every local variable, which takes seconds.
@@ -115,4 +133,7 @@ def _plain_logs() -> None:
     """
     structlog.reset_defaults()
     plain: list[Processor] = [structlog.processors.add_log_level, structlog.processors.format_exc_info]
-    structlog.configure(processors=[*plain, structlog.processors.KeyValueRenderer(key_order=["event"])])
+    structlog.configure(
+        processors=[*plain, structlog.processors.KeyValueRenderer(key_order=["event"])],
+        logger_factory=lambda *_: _PlainLogger(),
+    )
