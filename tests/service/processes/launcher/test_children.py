@@ -219,8 +219,17 @@ def test_the_log_announces_a_restart_only_if_there_will_be_one(
     assert ("restart_in_s" in ended, front_end.running) == (restarts, restarts)
 
 
-def test_the_third_request_to_end_kills_all(watch: Make) -> None:
+def test_a_second_request_to_end_is_passed_on_by_a_signal_of_its_own(watch: Make) -> None:
     engine, front_end = Sleeper("engine-0", ignored="TERM"), Sleeper("front_end-0", ignored="TERM")
+    children = watch(engine, front_end)
+    children.handle_signal(signal.SIGTERM, 101.0)
+    children.handle_signal(signal.SIGTERM, 102.5)
+    assert front_end.await_end() == -signal.SIGUSR2, "SIGTERM may come to it from others, and late"
+    assert not engine.is_signalled()
+
+
+def test_the_third_request_to_end_kills_all(watch: Make) -> None:
+    engine, front_end = Sleeper("engine-0", ignored="TERM"), Sleeper("front_end-0", ignored="TERM USR2")
     children = watch(engine, front_end)
     children.handle_signal(signal.SIGTERM, 101.0)
     children.handle_signal(signal.SIGTERM, 101.5)  # belongs to the first request
@@ -251,7 +260,7 @@ def test_a_third_request_that_finds_only_processes_that_have_ended_makes_no_clea
 def test_processes_that_do_not_end_in_time_are_asked_for_their_stacks_and_killed_a_second_later(
     watch: Make,
 ) -> None:
-    engine, front_end = Sleeper("engine-0", ignored="TERM USR1"), Sleeper("front_end-0", ignored="TERM")
+    engine, front_end = Sleeper("engine-0", ignored="TERM USR1"), Sleeper("front_end-0", ignored="TERM USR2")
     children = watch(engine, front_end)
     children.handle_signal(signal.SIGTERM, 101.0)
     children.handle_signal(signal.SIGTERM, 110.0)  # does not prolong the end
