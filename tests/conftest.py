@@ -110,7 +110,7 @@ def _end_signals_as_a_shell_leaves_them() -> Iterator[None]:
 
 
 class _PlainLogger:
-    """A logger that writes lines to the standard output of the moment, and none where that has been closed.
+    """A logger that writes lines to the current standard output, or nothing if that is closed.
 
     structlog's own calls `print` without a file. CPython's `print` (seen in 3.11) then holds no reference to standard
     output, and the one that capsys has made is freed at the end of a test. If a server's thread is in the middle of

@@ -107,6 +107,7 @@ class DrainingServer(uvicorn.Server):
         self._signalled = False
         self._end_requests = end_requests or EndRequests()
         self._cut_at_s: float | None = None
+        self._unread = UnreadResponses()
         self._open_extra_server, self._extra_servers = extra_server, AsyncExitStack()
         self.limit_end: Callable[[float], None] | None = None
         """Called once with the time limit of the end in seconds; None: no limit."""
@@ -117,7 +118,7 @@ class DrainingServer(uvicorn.Server):
                 self.app,
                 host=settings.host,
                 port=settings.port,
-                http=partial(LimitedHttp, limits=limits, unread=UnreadResponses()),  # type: ignore[arg-type] # uvicorn calls it, no more
+                http=partial(LimitedHttp, limits=limits, unread=self._unread),  # type: ignore[arg-type] # uvicorn calls it, no more
                 ws="none",
                 backlog=_BACKLOG,
                 timeout_keep_alive=_KEEP_ALIVE_S,
@@ -168,14 +169,14 @@ class DrainingServer(uvicorn.Server):
             limit(seconds)
 
     async def on_tick(self, counter: int) -> bool:
-        """Leave the main loop when all requests in flight are answered, or the drain timed out."""
+        """Leave the main loop when all requests in flight are answered and read, or the drain timed out."""
         return await super().on_tick(counter) or self._is_drained()
 
     def _is_drained(self) -> bool:
         service = self.app.service
         if service is None or not service.admission.draining.is_set():
             return False
-        if service.admission.in_flight == 0:
+        if service.admission.in_flight == 0 and not self._unread.nbytes:
             return True
         waited_s = service.drain.waited_s
         if self._cut_at_s is None and waited_s >= self._settings.drain_timeout_s:

@@ -24,20 +24,21 @@ class ConnectionLimits:
     ignored_body_timeout_s: float = 30.0
     """Time limit for such a body after its refusal."""
     write_timeout_s: float = 60.0
-    """Time after which a response must have been read, except what fits into the system's send buffer, or read quickly
-    enough, which is checked again after the same time."""
+    """Time between checks of an unread response: it must have been read, except what fits into the system's send
+    buffer, or be read at `min_read_rate`."""
     min_read_rate: float = 16 * 2**10
-    """Least rate that is quick enough, in bytes per second."""
+    """Least rate at which a response must leave this process, in bytes per second. The system takes it in steps of up
+    to a third of its send buffer, so a client that reads at twice this rate is never too slow."""
     max_unread_bytes: int = 256 * 2**20
-    """Memory of the unread responses of all connections above which no rate is quick enough."""
+    """Limit of the unread responses of all connections, above which every response must have been read when checked."""
 
 
 @dataclass(slots=True)
 class UnreadResponses:
-    """The memory of responses that the clients of a server have not read; used on its event loop only."""
+    """The responses that the clients of a server have not read; used on its event loop only."""
 
     nbytes: int = 0
-    """Their bytes, each response whole, as it is kept until its end was read."""
+    """Number of bytes that the system had not taken when writing was paused; they are kept until the last was read."""
 
 
 class LimitedHttp(FramedHttp):
@@ -50,7 +51,7 @@ class LimitedHttp(FramedHttp):
     _write_timer: asyncio.TimerHandle | None = None
     """Timer that runs while the client has not read the response."""
     _unread_bytes = 0
-    """Bytes of the response when that timer started first."""
+    """Bytes of the response that were unread when writing was paused."""
     _ignored_timer: asyncio.TimerHandle | None = None
     """Timer that runs while the rest of the body of an already answered request is awaited."""
     _ignored_bytes = 0
@@ -164,10 +165,14 @@ class LimitedHttp(FramedHttp):
         self._write_timer = self.loop.call_later(self._limits.write_timeout_s, self._check_reading, unread_bytes)
 
     def _check_reading(self, earlier_bytes: int) -> None:
-        """Disconnect a client that reads too slowly, given the bytes that were unread when the timer was started."""
+        """Disconnect a client that reads too slowly, given the bytes that were unread when the timer was started.
+
+        Another response that waits on the same connection is in memory, too, and is not counted.
+        """
         limits, unread_bytes = self._limits, self.transport.get_write_buffer_size()
         is_slow = earlier_bytes - unread_bytes < limits.min_read_rate * limits.write_timeout_s
-        if is_slow or self._all_unread.nbytes > limits.max_unread_bytes:
+        another_waits = not self.cycle.response_complete
+        if is_slow or another_waits or self._all_unread.nbytes > limits.max_unread_bytes:
             self.transport.abort()
         else:
             self._start_write_timer(unread_bytes)

@@ -8,13 +8,17 @@ import signal
 import socket
 import time
 from contextlib import suppress
+from http.client import HTTPResponse
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohttp
 import httpx
+import numpy as np
 import pytest
 
 from tests.service.web.server_process import Answer, Files, keep_in_flight, post, process, ready
+from tests.serving.image_files import png
 from tests.serving.served_process import ServedProcess
 from tests.serving.waiting import wait_until
 
@@ -38,6 +42,29 @@ async def test_a_signal_to_end_with_64_in_flight_answers_and_saves_all_64_and_ex
     saved = {path.stem for path in (tmp_path / "results").rglob("*.png")}
     sidecars = {path.stem for path in (tmp_path / "results").rglob("*.json")}
     assert promised == saved == sidecars
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_reply_that_is_read_slowly_arrives_whole_although_the_server_ends(tmp_path: Path, workers: int) -> None:
+    picture = png(np.random.default_rng(0).integers(0, 256, (2000, 2400, 3), np.uint8))  # 14 MB, also when it is filled
+    hole = np.pad(np.full((20, 20), 255, np.uint8), ((990, 990), (1190, 1190)))
+    files = {"image": ("a.png", picture), "mask": ("m.png", png(hole[..., None]))}
+    with ServedProcess(tmp_path, workers=workers) as served, socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        connection.connect(("127.0.0.1", urlsplit(served.url).port))
+        request = httpx.Request("POST", f"{served.url}/v1/inpaint", files=files, headers={"Accept": "image/png"})
+        head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
+        connection.sendall(f"POST /v1/inpaint HTTP/1.1\r\n{head}\r\n".encode() + request.read())
+        reply, received = HTTPResponse(connection), 0
+        reply.begin()
+        began = time.monotonic()
+        served.process.terminate()
+        while piece := reply.read(65_536):
+            received += len(piece)
+            time.sleep(max(0.0, began + received / 2.5e6 - time.monotonic()))
+        assert (reply.status, received) == (200, int(reply.headers["content-length"]))
+        assert received > len(picture) / 2
+        assert served.ended() == 0
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])

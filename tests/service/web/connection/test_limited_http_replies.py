@@ -24,6 +24,7 @@ Serve = Callable[..., Any]
 class OneReply:
     """A server whose reply to each request is one of 12 MB, more than the system's buffers hold."""
 
+    request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
     body = bytes(12_000_000)
 
     def __init__(self, **limits: float) -> None:
@@ -57,21 +58,23 @@ class OneReply:
         self._thread.join(60)
 
     @contextmanager
-    def asked(self) -> Iterator[socket.socket]:
-        """A connection that has sent a request and whose system holds little of the reply."""
+    def asked(self, requests: int = 1) -> Iterator[socket.socket]:
+        """A connection that has sent requests and whose system holds little of a reply."""
         with socket.socket() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
             connection.connect(self.server.servers[0].sockets[0].getsockname())
-            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            connection.sendall(self.request * requests)
             yield connection
 
 
-def read_slowly(connection: socket.socket) -> int:
+def read_slowly(connection: socket.socket, to_read: int = len(OneReply.body)) -> int:
     """Read a reply at 1.5 MB/s on average, and return its bytes, fewer if the server ends the connection."""
     began, received = time.monotonic(), 0
     with suppress(ConnectionResetError):
         while piece := connection.recv(65_536):
             received += len(piece)
+            if received >= to_read:
+                break
             time.sleep(max(0.0, began + received / 1.5e6 - time.monotonic()))
     return received
 
@@ -108,16 +111,24 @@ def test_a_client_that_takes_its_replies_slowly_gets_all_of_them(serve: Serve) -
 def test_a_reply_that_is_read_steadily_may_take_longer_than_the_limit() -> None:
     with OneReply(write_timeout_s=3.0) as running, running.asked() as connection:
         began = time.monotonic()
-        assert read_slowly(connection) > len(running.body)
+        assert read_slowly(connection) >= len(running.body)
         assert time.monotonic() - began > 6.0
         wait_until(lambda: running.unread.nbytes == 0)
 
 
 @pytest.mark.parametrize(
-    "limits", [{"min_read_rate": 1e9}, {"max_unread_bytes": 1_000}], ids=["too slowly", "while memory is short"]
+    "limits",
+    [{"min_read_rate": 1e9}, {"max_unread_bytes": 1_000, "min_read_rate": 0.0}],
+    ids=["too slowly", "while memory is short"],
 )
 def test_a_client_that_reads_a_reply_after_its_limit_is_cut_off(limits: dict[str, float]) -> None:
     with OneReply(write_timeout_s=0.3, **limits) as running, running.asked() as connection:
         assert read_slowly(connection) < len(running.body)
         assert running.server.server_state.total_requests == 1
+        wait_until(lambda: running.unread.nbytes == 0)
+
+
+def test_a_client_that_has_another_reply_waiting_on_its_connection_gets_no_time_after_the_limit() -> None:
+    with OneReply(write_timeout_s=0.3, min_read_rate=0.0) as running, running.asked(requests=2) as connection:
+        assert read_slowly(connection, 2 * len(running.body)) < len(running.body)
         wait_until(lambda: running.unread.nbytes == 0)

@@ -13,10 +13,12 @@ export async function zip(files, cancelled) {
   const directory = [];
   let offset = 0;
   for (const { name, blob } of uniqueNames(files)) {
-    cancelled.throwIfAborted();
     let crc = 0;
     const reader = blob.stream().getReader();
-    for (let { done, value } = await reader.read(); !done; { done, value } = await reader.read()) crc = crc32(value, crc);
+    for (let { done, value } = await reader.read(); !done; { done, value } = await reader.read()) {
+      cancelled.throwIfAborted();
+      crc = crc32(value, crc);
+    }
     const encoded = new TextEncoder().encode(name);
     // version; names in UTF-8; stored; 1980-01-01; no further fields
     const facts = [20, 0x800, 0, 0, 0x21, crc, blob.size, blob.size, encoded.length, 0];
