@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PYTHON = """#!/bin/sh
 case "$*" in
     "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python && cp "$(dirname "$0")/retouch" .venv/bin/ ;;
-    *" install --quiet pip=="*) exit 1 ;;
+    *" pip=="*) exit 1 ;;
     *" --quiet "*) ;;
     *) echo "pip speaks${PYTHONDONTWRITEBYTECODE:+ and keeps nothing that it compiles}" ;;
 esac

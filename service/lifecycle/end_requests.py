@@ -2,9 +2,9 @@
 
 One request can arrive as several signals: a service manager signals every process of a group, the launcher its front
 ends, and `make` its commands (with SIGTERM). Therefore a signal that follows at once does not count as a second
-request, and SIGHUP never does (sighup.py). To a front end, whose launcher may pass on a signal late, only the launcher
-can make a second request, with a signal of its own: otherwise one request could cut the drain short, and an ignored
-request can be repeated, but lost work cannot be restored.
+request, and SIGHUP never does (sighup.py). A front end counts a second request only from its launcher, by a signal of
+its own: the launcher may pass SIGTERM on late, and if that counted, one request could cut the drain short. An ignored
+request can be repeated; lost work cannot be restored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class EndRequests:
 
     @property
     def other_signals(self) -> frozenset[int]:
-        """The numbers of the signals to be counted besides SIGTERM and SIGINT."""
+        """The numbers of the signals to be handled besides SIGTERM and SIGINT."""
         return hangup_signals() | ({self._second} if self._second is not None else frozenset())
 
     def add(self, number: int, now: float) -> bool:

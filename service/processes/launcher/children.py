@@ -71,13 +71,14 @@ class Children:
             self._signalled_at = now
         if not (self._end_requests.add(number, now) or is_hangup(number)):
             return
-        _log.info("ending", signal=number.name, times=self._end_requests.count)
-        if self._end_requests.count > 2:
+        count = self._end_requests.count
+        if count > 2:
             self._kill(self._children)
-            return
-        passed_on = SECOND_REQUEST if self._end_requests.count > 1 else signal.SIGTERM
-        for child in self._front_ends:
-            child.signal(number if is_hangup(number) else passed_on)
+        else:
+            passed_on = SECOND_REQUEST if count > 1 else signal.SIGTERM
+            for child in self._front_ends:
+                child.signal(number if is_hangup(number) else passed_on)
+        _log.info("ending", signal=number.name, times=count)
 
     def check(self, now: float) -> None:
         """Find children that have ended, hang or are overdue, and start those whose pause is over."""
@@ -130,7 +131,8 @@ class Children:
 
     def _log_ended_child(self, child: Child, status: int, now: float) -> None:
         if self._signalled_at is not None:
-            if status in (0, -signal.SIGTERM, -signal.SIGHUP):  # these end a process that has no handlers for them yet
+            # these end a process that does not handle them yet, or no more
+            if status in (0, -signal.SIGTERM, -signal.SIGHUP, -SECOND_REQUEST):
                 return
             self.clean = False
         restart = {"restart_in_s": round(max(0.0, child.due_at - now), 1)} if self._is_needed(child) else {}

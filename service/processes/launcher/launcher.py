@@ -71,12 +71,10 @@ class Launcher:
         """Serve until signals end the server; returns the exit status, 0 if every process ended cleanly."""
         self._children.start(time.monotonic())
         while not self._children.ended:
-            received = self._signals.wait(_POLL_INTERVAL_S)
-            now = time.monotonic()
-            for number in received:
+            for number, arrived_at in self._signals.wait(_POLL_INTERVAL_S):
                 if number != signal.SIGCHLD:
-                    self._children.handle_signal(signal.Signals(number), now)
-            self._children.check(now)
+                    self._children.handle_signal(signal.Signals(number), arrived_at)
+            self._children.check(time.monotonic())
         return 0 if self._children.clean else 1
 
     def serve_metrics(self) -> bool:

@@ -2,7 +2,7 @@
 
 It is removed when the server ends. Every process of a server inherits the lock of a file in it; the directory of a
 killed server is removed at a later start, once that lock is free. The directory itself is locked as well, because
-programs that remove old temporary files leave locked directories alone (tmpfiles.d(5)).
+systemd-tmpfiles, which removes old temporary files, leaves locked directories alone (tmpfiles.d(5)).
 """
 
 from __future__ import annotations

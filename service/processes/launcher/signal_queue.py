@@ -1,25 +1,32 @@
-"""A queue of received signals, for a process whose main loop waits for them."""
+"""A queue of received signals with the times of their arrival, for a process whose main loop waits for them."""
 
 from __future__ import annotations
 
 import os
 import select
 import signal
-from collections.abc import Iterable
-from types import TracebackType
+import time
+from collections.abc import Callable, Iterable
+from types import FrameType, TracebackType
 
 
 class Signals:
-    """Collects signals in place of their default actions, during the block. On the main thread only."""
+    """Collects signals in place of their default actions, during the block. On the main thread only.
 
-    def __init__(self, numbers: Iterable[signal.Signals]) -> None:
-        self._numbers = tuple(numbers)
+    Args:
+        numbers: the signals to collect.
+        clock: monotonic clock, in seconds.
+    """
+
+    def __init__(self, numbers: Iterable[signal.Signals], clock: Callable[[], float] = time.monotonic) -> None:
+        self._numbers, self._clock = tuple(numbers), clock
+        self._arrived: list[tuple[int, float]] = []
 
     def __enter__(self) -> Signals:
         self._incoming, self._outgoing = os.pipe()
         os.set_blocking(self._incoming, False)
         os.set_blocking(self._outgoing, False)
-        self._usual = {number: signal.signal(number, lambda *_: None) for number in self._numbers}
+        self._usual = {number: signal.signal(number, self._add) for number in self._numbers}
         self._before = signal.set_wakeup_fd(self._outgoing, warn_on_full_buffer=False)
         return self
 
@@ -32,8 +39,13 @@ class Signals:
         os.close(self._incoming)
         os.close(self._outgoing)
 
-    def wait(self, timeout_s: float) -> list[int]:
-        """Wait for at least one signal and return the numbers of all since the last call; empty after the timeout."""
-        if not select.select([self._incoming], [], [], timeout_s)[0]:
-            return []
-        return list(os.read(self._incoming, 512))
+    def wait(self, timeout_s: float) -> list[tuple[int, float]]:
+        """Wait for a signal; returns the number and time of each since the last call, none after the timeout."""
+        if select.select([self._incoming], [], [], timeout_s)[0]:
+            os.read(self._incoming, 512)
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def _add(self, number: int, _frame: FrameType | None) -> None:
+        """Note a signal when it arrives, as what handles another one may be blocked, for instance by a full log."""
+        self._arrived.append((number, self._clock()))

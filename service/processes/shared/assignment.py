@@ -1,4 +1,4 @@
-"""The assignment that the launcher gives to a process, and the signal that a process gets when its launcher ends."""
+"""The assignment that the launcher gives to a process, and the signals by which the launcher ends it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def read_assignment(content: bytes, code: str) -> Assignment:
 def end_with_launcher(launcher: int) -> None:
     """Make the kernel send SIGTERM to this process when the launcher ends, for whatever reason (Linux).
 
-    It comes several times if the launcher has several threads; no process takes a second one for a second request.
+    It comes several times if the launcher has several threads; a repeated SIGTERM changes nothing in these processes.
 
     Raises:
         OSError: the kernel refused the request.
