@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # --no-compile: a module is compiled at its first import, and most are never imported; not --quiet: it takes minutes
 INSTALL := -m pip --disable-pip-version-check install --no-compile --constraint $(PINS) --editable
 PIP := $(BIN)/python $(INSTALL)
-# new_venv PYTHON,FOLDER: with the pip that CPython 3.10 and 3.11 bring, an installation takes up to 1.8 times the CPU
+# new_venv PYTHON,FOLDER: with the pip that CPython 3.10 and 3.11 bring, an installation takes up to 1.7 times the CPU
 # time; without network it goes on with that one
 define new_venv
 $(1) -m venv $(2)

@@ -9,8 +9,14 @@ request can be repeated; lost work cannot be restored.
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from types import FrameType
+
 from service.lifecycle.sighup import hangup_signals, is_hangup
 
+Handler = Callable[[int, FrameType | None], None]
 APART_S = 1.0
 """Least number of seconds between two requests."""
 
@@ -48,3 +54,14 @@ class EndRequests:
         if self._second is not None:
             return self.count > 0
         return self._last_at is not None and now - self._last_at < self._apart_s
+
+
+@contextmanager
+def handling_signals(numbers: Iterable[int], handle: Handler) -> Generator[None, None, None]:
+    """Call `handle` for each of these signals while the block runs. On the main thread only."""
+    usual = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)

@@ -8,11 +8,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
-from types import FrameType
-
-Handler = Callable[[int, FrameType | None], None]
 
 
 def hangup_signals() -> frozenset[signal.Signals]:
@@ -25,14 +20,3 @@ def hangup_signals() -> frozenset[signal.Signals]:
 def is_hangup(number: int) -> bool:
     """Return whether a signal number is SIGHUP."""
     return sys.platform != "win32" and number == signal.SIGHUP
-
-
-@contextmanager
-def handling_signals(numbers: Iterable[int], handle: Handler) -> Generator[None, None, None]:
-    """Call `handle` for each of these signals while the block runs. On the main thread only."""
-    usual = {number: signal.signal(number, handle) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in usual.items():
-            signal.signal(number, handler)

@@ -24,8 +24,7 @@ from service.core.addresses import with_port
 from service.core.settings import Settings, SettingsInvalid
 from service.lifecycle.drain import EXIT_DEVICE_LOST
 from service.lifecycle.end_limit import END_WITHIN_S, end_within
-from service.lifecycle.end_requests import EndRequests
-from service.lifecycle.sighup import handling_signals
+from service.lifecycle.end_requests import EndRequests, handling_signals
 from service.preflight import check_ports, run_preflight
 from service.telemetry.metrics import Metrics
 from service.telemetry.metrics_port import serve_metrics

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 
+from engines.fake import FAULT_FILE
 from tests.serving.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -103,6 +104,13 @@ class ServedProcess:
     def _ended(self) -> bool:
         assert self.process.poll() is None, f"the server ended: {self.log}"
         return False
+
+    def hang_next_batch(self) -> Path:
+        """Let the fake engine's next batch never end; the file that is returned exists until that batch begins."""
+        fault = self.folder / "cache" / FAULT_FILE
+        fault.parent.mkdir(exist_ok=True)
+        fault.with_suffix(".new").write_text("hang")
+        return fault.with_suffix(".new").replace(fault)
 
     def kill(self) -> None:
         """Kill the process with SIGKILL, as the kernel does when memory is short."""

@@ -13,7 +13,6 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from engines.fake import FAULT_FILE
 from tests.service.fleet.conftest import StartFleet
 from tests.service.fleet.nodes import ASYNC, PATH, Files, Fleet, ended, running_fleet
 from tests.serving.backing.postgres_server import WRITTEN, PostgresCluster, running_postgres
@@ -99,10 +98,7 @@ async def test_the_answer_to_a_key_of_a_killed_server_is_computed_by_another(
 ) -> None:
     fleet = start_fleet(2)
     headers = {"Idempotency-Key": str(uuid4())}
-    fault = fleet.nodes[0].folder / "cache" / FAULT_FILE
-    fault.parent.mkdir(exist_ok=True)
-    fault.with_suffix(".new").write_text("hang")
-    fault.with_suffix(".new").rename(fault)
+    fault = fleet.nodes[0].hang_next_batch()
     first = asyncio.create_task(http.post(f"{fleet.url(0)}{PATH}", files=files, headers=headers))
     await until(lambda: not fault.exists())  # its batch has begun, and never ends
     fleet.kill(0)

@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from engines.fake import FAULT_FILE
 from tests.serving.served_process import ServedProcess
 from tests.serving.waiting import wait_until
 
@@ -19,10 +18,7 @@ Files = dict[str, tuple[str, bytes, str]]
 
 def accept_and_die(server: ServedProcess, files: Files, **headers: str) -> str:
     """Let a server accept a job and kill it while its engine computes, however late; returns the job's path."""
-    fault = server.folder / "cache" / FAULT_FILE
-    fault.parent.mkdir(exist_ok=True)
-    fault.with_suffix(".new").write_text("hang")
-    fault.with_suffix(".new").replace(fault)
+    fault = server.hang_next_batch()
     headers = {"Prefer": "respond-async", **headers}
     accepted = httpx.post(f"{server.url}/v1/inpaint", files=files, headers=headers, timeout=60)
     wait_until(lambda: not fault.exists())
