@@ -6,10 +6,8 @@ import asyncio
 import json
 import re
 import socket
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 import uvicorn
@@ -19,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from service.core.errors import InvalidRequest
 from service.web.connection import framing
 from service.web.connection.framing import FramedHttp, LingeringTransport, check_head, head_without_upgrade
-from tests.serving.waiting import wait_until
+from tests.service.web.connection.bare_server import serving
 
 HIDDEN = b"GET /hidden HTTP/1.1\r\nHost: x\r\nX-Request-ID: hidden\r\n\r\n"
 """A body that looks like a request."""
@@ -45,25 +43,16 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": answer})
 
 
-@contextmanager
-def serving(protocol: type[asyncio.Protocol]) -> Iterator[int]:
-    config = uvicorn.Config(echo, port=0, http=protocol, ws="none", lifespan="off", log_config=None, access_log=False)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        wait_until(lambda: server.started)
-        yield server.servers[0].sockets[0].getsockname()[1]
-    finally:
-        server.should_exit = server.force_exit = True
-        thread.join(60)
+def port_of(server: uvicorn.Server) -> int:
+    port: int = server.servers[0].sockets[0].getsockname()[1]
+    return port
 
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with pytest.MonkeyPatch.context() as patch, serving(FramedHttp) as port:
+    with pytest.MonkeyPatch.context() as patch, serving(FramedHttp, echo) as server:
         patch.setattr(framing, "LINGER_S", 60.0)  # else a pause of 1 s between two pieces would break the connection
-        yield port
+        yield port_of(server)
 
 
 class Replies:
@@ -146,8 +135,8 @@ def test_many_upgrades_in_one_segment_are_each_answered(port: int) -> None:
 
 
 def test_the_check_finds_the_fault_in_uvicorns_own_protocol() -> None:
-    with serving(HttpToolsProtocol) as port:
-        replies = talk(port, head(fields=UPGRADE + LENGTH), HIDDEN, LAST)
+    with serving(HttpToolsProtocol, echo) as server:
+        replies = talk(port_of(server), head(fields=UPGRADE + LENGTH), HIDDEN, LAST)
         assert replies.ids == ["own", "hidden", "last"]  # if this fails, uvicorn has fixed it, and our own check can go
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,46 +16,29 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from service.web.connection.limited_http import ConnectionLimits, LimitedHttp, UnreadResponses
+from tests.service.web.connection.bare_server import serving
 from tests.serving.waiting import wait_until
 
 Serve = Callable[..., Any]
 
 
+REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+BODY = bytes(12_000_000)
+"""A reply that is larger than the system's buffers."""
+
+
+async def reply_with_body(_: Scope, _receive: Receive, send: Send) -> None:
+    length = [(b"content-length", b"%d" % len(BODY))]
+    await send({"type": "http.response.start", "status": 200, "headers": length})
+    await send({"type": "http.response.body", "body": BODY})
+
+
+@dataclass
 class OneReply:
-    """A server whose reply to each request is one of 12 MB, more than the system's buffers hold."""
+    """A server that answers each request with BODY."""
 
-    request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    body = bytes(12_000_000)
-
-    def __init__(self, **limits: float) -> None:
-        self.unread = UnreadResponses()
-        protocol = partial(LimitedHttp, limits=ConnectionLimits(**limits), unread=self.unread)  # type: ignore[arg-type]
-        config = uvicorn.Config(
-            self._reply,
-            port=0,
-            http=protocol,  # type: ignore[arg-type]
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-        )
-        self.server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self.server.run)
-
-    async def _reply(self, _: Scope, _receive: Receive, send: Send) -> None:
-        length = [(b"content-length", b"%d" % len(self.body))]
-        await send({"type": "http.response.start", "status": 200, "headers": length})
-        await send({"type": "http.response.body", "body": self.body})
-
-    def __enter__(self) -> OneReply:
-        self._thread.start()
-        wait_until(lambda: self.server.started)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.should_exit = self.server.force_exit = True
-        self._thread.join(60)
+    server: uvicorn.Server
+    unread: UnreadResponses
 
     @contextmanager
     def asked(self, requests: int = 1) -> Iterator[socket.socket]:
@@ -63,11 +46,19 @@ class OneReply:
         with socket.socket() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
             connection.connect(self.server.servers[0].sockets[0].getsockname())
-            connection.sendall(self.request * requests)
+            connection.sendall(REQUEST * requests)
             yield connection
 
 
-def read_slowly(connection: socket.socket, to_read: int = len(OneReply.body)) -> int:
+@contextmanager
+def one_reply(**limits: float) -> Iterator[OneReply]:
+    unread = UnreadResponses()
+    protocol = partial(LimitedHttp, limits=ConnectionLimits(**limits), unread=unread)  # type: ignore[arg-type]
+    with serving(protocol, reply_with_body) as server:
+        yield OneReply(server, unread)
+
+
+def read_slowly(connection: socket.socket, to_read: int = len(BODY)) -> int:
     """Read a reply at 1.5 MB/s on average, and return its bytes, fewer if the server ends the connection."""
     began, received = time.monotonic(), 0
     with suppress(ConnectionResetError):
@@ -109,9 +100,9 @@ def test_a_client_that_takes_its_replies_slowly_gets_all_of_them(serve: Serve) -
 
 
 def test_a_reply_that_is_read_steadily_may_take_longer_than_the_limit() -> None:
-    with OneReply(write_timeout_s=3.0) as running, running.asked() as connection:
+    with one_reply(write_timeout_s=3.0) as running, running.asked() as connection:
         began = time.monotonic()
-        assert read_slowly(connection) >= len(running.body)
+        assert read_slowly(connection) >= len(BODY)
         assert time.monotonic() - began > 6.0
         wait_until(lambda: running.unread.nbytes == 0)
 
@@ -122,13 +113,13 @@ def test_a_reply_that_is_read_steadily_may_take_longer_than_the_limit() -> None:
     ids=["too slowly", "while memory is short"],
 )
 def test_a_client_that_reads_a_reply_after_its_limit_is_cut_off(limits: dict[str, float]) -> None:
-    with OneReply(write_timeout_s=0.3, **limits) as running, running.asked() as connection:
-        assert read_slowly(connection) < len(running.body)
+    with one_reply(write_timeout_s=0.3, **limits) as running, running.asked() as connection:
+        assert read_slowly(connection) < len(BODY)
         assert running.server.server_state.total_requests == 1
         wait_until(lambda: running.unread.nbytes == 0)
 
 
 def test_a_client_that_has_another_reply_waiting_on_its_connection_gets_no_time_after_the_limit() -> None:
-    with OneReply(write_timeout_s=0.3, min_read_rate=0.0) as running, running.asked(requests=2) as connection:
-        assert read_slowly(connection, 2 * len(running.body)) < len(running.body)
+    with one_reply(write_timeout_s=0.3, min_read_rate=0.0) as running, running.asked(requests=2) as connection:
+        assert read_slowly(connection, 2 * len(BODY)) < len(BODY)
         wait_until(lambda: running.unread.nbytes == 0)
