@@ -19,6 +19,7 @@ from engines.errors import EngineDead, EngineFailed
 from engines.fake import FakeEngine, Fault, Hang, Raise
 from engines.manifest import Manifest
 from service.lifecycle.end_limit import END_WITHIN_S
+from tests.service.web.raw_request import head_of
 from tests.serving.image_files import png
 from tests.serving.waiting import until, wait_until
 
@@ -84,9 +85,8 @@ def test_a_client_that_hangs_up_after_a_large_body_is_seen_to_leave(serve: Serve
     image = png(np.random.default_rng(0).integers(0, 256, (256, 256, 3), np.uint8))
     request = httpx.Request("POST", f"{running.url}/v1/translate", files={"image": image})
     request.headers["Expect"] = "100-continue"
-    head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
     with socket.create_connection((request.url.host, request.url.port or 80)) as leaving:
-        leaving.sendall(f"POST /v1/translate HTTP/1.1\r\n{head}\r\n".encode())
+        leaving.sendall(head_of(request))
         assert leaving.recv(1024).startswith(b"HTTP/1.1 100")
         faults.waiting.append(Hang(release))
         (connection,) = running.server.server_state.connections

@@ -17,6 +17,7 @@ import pytest
 
 from engines.fake import FakeEngine, Hang
 from service.web.routes import image_calls
+from tests.service.web.raw_request import head_of
 from tests.serving.waiting import wait_until
 
 Serve = Callable[..., Any]
@@ -58,8 +59,7 @@ def test_a_client_that_closed_its_side_is_sent_nothing(serve: Serve, files: dict
     end, blank = threading.Event(), lambda feed: not feed["image"].any()  # warm-ups are blank
     running = serve(lambda manifest: FakeEngine(manifest, fault=lambda feed: None if blank(feed) else Hang(end)))
     request = httpx.Request("POST", f"{running.url}/v1/inpaint", files=files)
-    head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
-    raw = f"POST /v1/inpaint HTTP/1.1\r\n{head}\r\n".encode() + request.read()
+    raw = head_of(request) + request.read()
     parts = urlsplit(running.url)
     with ExitStack() as stack:
         stack.callback(end.set)

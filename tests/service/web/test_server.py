@@ -17,6 +17,7 @@ import httpx
 import numpy as np
 import pytest
 
+from tests.service.web.raw_request import head_of
 from tests.service.web.server_process import Answer, Files, keep_in_flight, post, process, ready
 from tests.serving.image_files import png
 from tests.serving.served_process import ServedProcess
@@ -53,8 +54,7 @@ def test_a_reply_that_is_read_slowly_arrives_whole_although_the_server_ends(tmp_
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         connection.connect(("127.0.0.1", urlsplit(served.url).port))
         request = httpx.Request("POST", f"{served.url}/v1/inpaint", files=files, headers={"Accept": "image/png"})
-        head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
-        connection.sendall(f"POST /v1/inpaint HTTP/1.1\r\n{head}\r\n".encode() + request.read())
+        connection.sendall(head_of(request) + request.read())
         reply, received = HTTPResponse(connection), 0
         reply.begin()
         began = time.monotonic()
