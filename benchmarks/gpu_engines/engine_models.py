@@ -47,10 +47,11 @@ MODELS: dict[str, Case] = {
     **{case.name.lower().replace("-", "_").replace(" ", "_"): case for case in CASES if case.name in _PUBLIC},
     SMALL: replace(CASES[2], options={"levels": 3, "width": 16}),
     HEAVY: replace(CASES[1], options={**CASES[1].options, "ngf": 128}, side=(768, 768)),
+    f"{HEAVY}_512": replace(CASES[1], options={**CASES[1].options, "ngf": 128}, side=(512, 512)),
 }
 """The nets of the reference figures (engine_table.py), published inpainting nets, a small net of several tile sizes for
-checks other than speed, and one so heavy (4.1 TFLOP per picture) that the GPU is the bottleneck on a host that decodes
-and encodes 100 pictures per second for each GPU."""
+checks other than speed, and one so heavy (4.1 TFLOP per picture of 768², 1.8 of 512²) that the GPU is the bottleneck on
+a host that decodes and encodes 130 or 290 pictures per second for each GPU."""
 
 
 def publish(name: str, folder: Path, *, reference: bool = True) -> Path:
