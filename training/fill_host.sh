@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Trains FillNet on a GPU host that allows only commands of under ten minutes; the run continues between the commands.
 # docs/training_hosts.md has the order of these commands:
-#   fill_host.sh stage          install the copied wheels, features and validation pictures
+#   fill_host.sh stage          install the copied wheels, features and validation pictures, and copy this code to $WORK: later commands
+#                               run the copy, because each upload replaces the files of the repository, also under a run
 #   fill_host.sh receive        add copied shards of photographs, also while the run is in progress
 #   fill_host.sh warm           compile missing code in the background, so that the run uses compiled code from its start
 #   fill_host.sh start SECONDS [STOP]  start or continue the run in the background: it trains for SECONDS in total, and stops
@@ -21,6 +22,7 @@ set -euo pipefail
 SELF=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 CARRIED=$(realpath "${CARRIED:-.carry}") WORK=${WORK:-/tmp/retouch} OUT=${OUT:-/tmp/retouch/out}
 CONFIG=${CONFIG:-training/configs/fill.toml} EXTRA=${EXTRA:-} SHAPES=${SHAPES:-256:32 384:16} NAME=${NAME:-run}
+if [ -d "$WORK/repo" ]; then SELF=$WORK/repo/training/fill_host.sh; fi
 cd "$(dirname "$SELF")/.."
 mkdir -p "$WORK/photos" "$WORK/site" "$WORK/$NAME" "$OUT"
 export CARRIED WORK OUT CONFIG EXTRA SHAPES NAME PYTHONPATH="$WORK/site:/tmp/retouch-site:$PWD" PYTHONUNBUFFERED=1
@@ -35,6 +37,11 @@ RUN=$WORK/$NAME
 READY=$RUN/compiled # exists when all shapes are compiled
 
 stage() {
+    if [ ! -d "$WORK/repo" ]; then
+        mkdir -p "$WORK/repo.partial"
+        cp -r training export engines "$WORK/repo.partial/"
+        mv "$WORK/repo.partial" "$WORK/repo"
+    fi
     if compgen -G "$CARRIED/whl/*.whl" >/dev/null; then
         python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \
             --target "$WORK/site" "$CARRIED"/whl/*.whl

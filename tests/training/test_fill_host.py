@@ -30,7 +30,7 @@ def host(tmp_path: Path) -> Host:
     judges = (
         f'if [ -e "$2/made" ]; then for last; do :; done; exec cp "$2/made/"* "$last"; fi; exec "{sys.executable}" "$@"'
     )
-    noted = f'echo "$CUDA_VISIBLE_DEVICES: $*" >>"{work}/called"'
+    noted = f'echo "$CUDA_VISIBLE_DEVICES: $*" >>"{work}/called"; pwd >>"{work}/folders"'
     slow = f'while [ -e "{work}/slow" ]; do sleep 0.1; done'
     sound = f'[ ! -e "{work}/broken" ] && [ ! -e "{work}/broken-$CUDA_VISIBLE_DEVICES" ]'
     python = f'{noted}; if [ "$1" = - ]; then {judges}; fi; {slow}; {sound}'
@@ -50,6 +50,16 @@ def host(tmp_path: Path) -> Host:
 
 def compiled(work: Path) -> list[Path]:
     return list(work.rglob("compiled*"))
+
+
+def test_a_run_uses_a_copy_of_the_code_because_uploads_replace_the_files(host: Host, tmp_path: Path) -> None:
+    folders = tmp_path / "work/folders"
+    assert host("stage").returncode == 0
+    folders.unlink()
+    host("start", "5", SHAPES="256:32")
+    assert set(folders.read_text().split()) == {str(tmp_path / "work/repo")}
+    for folder in ("training/configs", "export", "engines"):
+        assert (tmp_path / "work/repo" / folder).is_dir()
 
 
 def test_a_shape_is_compiled_with_the_data_that_the_host_has(host: Host, tmp_path: Path) -> None:
