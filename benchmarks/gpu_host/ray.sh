@@ -14,7 +14,7 @@ main() {
   else
     how="--engine fake --fake-batch-ms 300 --side 64 --gpus 0"; WORKERS=${WORKERS:-0}
   fi
-  timeout -k 5 175 python3 -m benchmarks.load.ray_scaling $how --no-save --workers "${WORKERS:-8}" --replicas 1 2 1 2 --connections 128 --clients 2 --seconds 4 --rounds 3 \
+  timeout -k 5 175 python3 -m benchmarks.load.ray_scaling $how --no-save --workers "${WORKERS:-8}" --replicas 1 2 1 --connections 128 --clients 2 --seconds 4 --rounds 3 \
     --json $OUT/ray.json > $OUT/ray.log 2>&1
   echo "ray: exit $? after $SECONDS s" | tee $OUT/steps.txt
   mkdir -p $OUT/ray_logs; cp -L $RAY_TMPDIR/ray/session_latest/logs/*.{err,log} $OUT/ray_logs/ 2>/dev/null; find $OUT/ray_logs -size 0 -delete
