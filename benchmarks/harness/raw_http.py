@@ -50,6 +50,7 @@ class Connection(asyncio.Protocol):
         self.surplus = 0
         """The number of replies without a request."""
         self._reply: asyncio.Future[Reply] | None = None
+        self._in_reply = False
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
@@ -59,7 +60,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self.open = False
-        self._finish(Reply(0, {}, b"", "disconnected"))
+        self._finish(Reply(0, {}, b"", "cut off" if self._in_reply else "disconnected"))
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -69,7 +70,7 @@ class Connection(asyncio.Protocol):
             self._finish(Reply(0, {}, b"", f"malformed reply: {error}"))
 
     def on_message_begin(self) -> None:
-        self._headers, self._body = {}, []
+        self._headers, self._body, self._in_reply = {}, [], True
         self.surplus += self._reply is None or self._reply.done()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -79,6 +80,7 @@ class Connection(asyncio.Protocol):
         self._body.append(body)
 
     def on_message_complete(self) -> None:
+        self._in_reply = False
         if not self._parser.should_keep_alive():
             self.open = False
             self.transport.close()

@@ -28,8 +28,12 @@ class Proxy:
     @property
     def ready(self) -> set[str]:
         """The addresses in its table whose health check succeeded."""
-        rows = csv.DictReader(line for line in self._show_stat().removeprefix("# ").splitlines() if line)
-        return {row["addr"] for row in rows if row["pxname"] == "replicas" and row["status"] == "UP" and row["addr"]}
+        return {row["addr"] for row in self._replicas() if row["status"] == "UP" and row["addr"]}
+
+    @property
+    def retries(self) -> int:
+        """The number of times that it has sent a request to a replica again."""
+        return next(int(row["wretr"]) for row in self._replicas() if row["svname"] == "BACKEND")
 
     @property
     def answers(self) -> bool:
@@ -38,6 +42,10 @@ class Proxy:
             return bool(self._show_stat())
         except OSError:
             return False
+
+    def _replicas(self) -> list[dict[str, str]]:
+        rows = csv.DictReader(line for line in self._show_stat().removeprefix("# ").splitlines() if line)
+        return [row for row in rows if row["pxname"] == "replicas"]
 
     def _show_stat(self) -> str:
         with socket.socket(socket.AF_UNIX) as connection:

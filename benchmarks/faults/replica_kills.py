@@ -1,0 +1,308 @@
+"""Counts what killed replicas of Ray behind HAProxy cost: requests lost or cut off, jobs lost or run twice.
+
+    .venv/bin/python -m benchmarks.faults.replica_kills [--kills 60] [--workers 0] [--clients 10] [--json FILE]
+
+Runs two replicas (fake engine) on one Ray node behind HAProxy with docker/ray/haproxy.cfg. In each round clients send
+requests in a closed loop over kept connections: of nine, one is a job, four are saved and have an `Idempotency-Key`,
+and four are neither. At a random time one replica is killed (SIGKILL), in turn in three ways: `server`, its server's
+process alone; `replica`, Ray's process, with which the kernel kills the server; `all`, Ray's process, the server and
+all their other processes at once. A round ends when all requests are answered, all jobs have ended, and Ray has started
+another replica.
+
+With `--workers` a server is a process and its front ends and engines, which drain when only that process is killed.
+
+Reported: requests answered; refused (429 or 503 with `Retry-After`); cut off within the reply; with no reply, or
+another; replies without a request, for another request or with another picture than the others; keys that get another
+result when the request is sent again; jobs that did not succeed, or were recorded twice; and the number of times that
+HAProxy sent a request again, without which a kill met no request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import random
+import signal
+import sqlite3
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psutil
+
+from benchmarks.harness.inputs import inpaint_body, write_fake_models
+from benchmarks.harness.raw_http import Client, Reply, encode
+from benchmarks.load import ray_scaling
+from service.ledger.sqlite_file import LEDGER_FILE
+from tests.serving.backing.haproxy import Proxy, haproxy
+from tests.serving.ports import free_port
+
+_SERVER, _REPLICA, _ALL = _KINDS = ("server", "replica", "all")
+_MAX_DELAY_S = 0.06
+"""Longest time from the reply that a kill waits for to the kill, longer than a batch takes."""
+_TIMEOUT_S = 60.0
+_NEW_REPLICA_S = 180.0
+_AGAIN = 10
+"""Keyed requests of a round that are sent again at its end."""
+_PLAIN, _KEYED, _JOB = "plain", "keyed", "job"
+
+
+@dataclass(slots=True)
+class Round:
+    """One kill, and the replies to the requests around it."""
+
+    killed: str
+    inside: int = 0
+    """Requests without a reply at the kill."""
+    retries: int = 0
+    replies: Counter[str] = field(default_factory=Counter)
+    odd: list[str] = field(default_factory=list)
+    """Descriptions of replies that no client should get."""
+    job_ends: Counter[str] = field(default_factory=Counter)
+    jobs_recorded: int = 0
+    replayed_differently: int = 0
+    new_replica_s: float = 0.0
+
+    def figures(self) -> dict[str, Any]:
+        """Return all fields."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}  # `asdict` cannot copy a Counter
+
+
+def outcome(reply: Reply) -> str:
+    """Name a reply: its status, `refused`, which asks to come again later, or the reason why there is none."""
+    if reply.status in (200, 202):
+        return str(reply.status)
+    if reply.status in (429, 503) and "retry-after" in reply.headers:
+        return f"refused {reply.code}"
+    return f"{reply.status} {reply.code}" if reply.status else reply.code
+
+
+def verdict(rounds: list[Round], surplus: int) -> dict[str, Any]:
+    """Sum up all rounds. surplus: the number of replies without a request."""
+    replies = sum((one.replies for one in rounds), Counter[str]())
+    answered = replies["200"] + replies["202"]
+    refused = sum(count for name, count in replies.items() if name.startswith("refused"))
+    job_ends = sum((one.job_ends for one in rounds), Counter[str]())
+    return {
+        "kills": dict(Counter(one.killed for one in rounds)),
+        "requests": replies.total(),
+        "answered": answered,
+        "refused": refused,
+        "cut_off": replies["cut off"],
+        "no_or_other_reply": replies.total() - answered - refused - replies["cut off"],
+        "odd_replies": sum(len(one.odd) for one in rounds),
+        "answered_twice": surplus,
+        "replayed_differently": sum(one.replayed_differently for one in rounds),
+        "jobs": replies["202"],
+        "jobs_not_succeeded": job_ends.total() - job_ends["succeeded"],
+        "jobs_recorded_twice": sum(one.jobs_recorded - one.replies["202"] for one in rounds),
+        "inside_at_the_kills": sum(one.inside for one in rounds),
+        "retries": sum(one.retries for one in rounds),
+        "kills_that_met_no_request": sum(not one.retries for one in rounds),
+        "slowest_new_replica_s": max((one.new_replica_s for one in rounds), default=0.0),
+        "replies": dict(replies),
+    }
+
+
+def processes_of(address: str) -> dict[str, list[psutil.Process]]:
+    """Return the processes that each kind of kill ends, of the replica whose server listens at an address."""
+    port = int(address.rpartition(":")[2])
+    listeners = [one for one in psutil.net_connections("tcp4") if one.status == psutil.CONN_LISTEN and one.pid]
+    server = psutil.Process(next(one.pid for one in listeners if one.laddr and one.laddr.port == port))
+    replica = server.parent()
+    while replica is not None and not " ".join(replica.cmdline()).startswith("ray::"):  # with front ends
+        server, replica = replica, replica.parent()
+    assert replica is not None, f"Ray has not started what listens at {address}"
+    return {_SERVER: [server], _REPLICA: [replica], _ALL: [replica, *replica.children(recursive=True)]}
+
+
+def jobs_in(folder: Path) -> int:
+    """Return the number of jobs in the ledger."""
+    with closing(sqlite3.connect(folder / LEDGER_FILE)) as ledger:
+        count: int = ledger.execute("SELECT count(*) FROM jobs").fetchone()[0]
+        return count
+
+
+@dataclass(slots=True)
+class Load:
+    """The clients of one round."""
+
+    client: Client
+    body: Mapping[str, tuple[str, bytes]]
+    """Content type and body of the requests, by kind."""
+    left: int
+    round: Round
+    digests: set[str]
+    """Hashes of all pictures so far: the fake engine answers each request with the same."""
+    first: int
+    """The number of replies at which `reached` is set."""
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    done: int = 0
+    jobs: list[str] = field(default_factory=list)
+    keys: dict[str, str] = field(default_factory=dict)
+    """Location of each keyed result."""
+
+    async def run(self) -> None:
+        """Send requests until none are left."""
+        while self.left:
+            self.left -= 1
+            kind = _JOB if self.left % 9 == 0 else (_PLAIN, _KEYED)[self.left % 2]
+            await self._ask(kind)
+            self.done += 1
+            if self.done == self.first:
+                self.reached.set()
+
+    async def _ask(self, kind: str) -> None:
+        name = uuid.uuid4().hex
+        reply = await self.send(kind, name)
+        self.round.replies[outcome(reply)] += 1
+        if not reply.status:
+            return
+        if reply.headers.get("x-request-id") != name:
+            self.round.odd.append(f"{kind} {name} got the reply to {reply.headers.get('x-request-id')}")
+        if reply.status == 200:
+            self.digests.add(hashlib.sha256(reply.body).hexdigest())
+            if len(self.digests) > 1:
+                self.round.odd.append(f"{kind} {name} got another picture of {len(reply.body)} bytes")
+        if reply.status == 200 and kind == _KEYED:
+            self.keys[name] = reply.headers["location"]
+        if reply.status == 202:
+            self.jobs.append(reply.headers["location"])
+
+    async def send(self, kind: str, name: str) -> Reply:
+        """Send a request; name: its id, and its key if its kind has one."""
+        headers = {"X-Request-ID": name}
+        if kind == _KEYED:
+            headers["Idempotency-Key"] = name
+        if kind == _JOB:
+            headers["Prefer"] = "respond-async"
+        try:
+            return await asyncio.wait_for(
+                self.client.send(encode("/v1/inpaint", *self.body[kind], headers)), _TIMEOUT_S
+            )
+        except asyncio.TimeoutError:
+            return Reply(0, {}, b"", "hung")
+
+    async def end_of_job(self, location: str) -> str:
+        """Poll a job; returns its last state."""
+        state, end = "", time.monotonic() + _TIMEOUT_S
+        while state not in ("succeeded", "failed", "cancelled") and time.monotonic() < end:
+            await asyncio.sleep(0.1)
+            reply = await self.client.get(location)
+            state = json.loads(reply.body)["status"] if reply.status == 200 else outcome(reply)
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The replicas behind HAProxy, and what clients send to them."""
+
+    proxy: Proxy
+    results: Path
+    client: Client
+    body: Mapping[str, tuple[str, bytes]]
+    chance: random.Random
+    digests: set[str] = field(default_factory=set)
+
+    async def kill_one(self, kind: str, requests: int, clients: int) -> Round:
+        """Kill a replica under load; returns when there is a new one."""
+        victim = self.chance.choice(sorted(self.proxy.ready))
+        doomed = processes_of(victim)
+        found, retries, recorded = Round(kind), self.proxy.retries, jobs_in(self.results)
+        first = self.chance.randint(requests // 9, requests // 2)
+        load = Load(self.client, self.body, requests, found, self.digests, first)
+        loading = [asyncio.create_task(load.run()) for _ in range(clients)]
+        await load.reached.wait()
+        await asyncio.sleep(self.chance.uniform(0.0, _MAX_DELAY_S))
+        for process in doomed[kind]:
+            os.kill(process.pid, signal.SIGKILL)
+        killed_at, found.inside = time.monotonic(), requests - load.left - load.done
+        await asyncio.gather(*loading)
+        found.retries = self.proxy.retries - retries
+        found.job_ends.update(await asyncio.gather(*map(load.end_of_job, load.jobs)))
+        found.jobs_recorded = jobs_in(self.results) - recorded
+        for name in self.chance.sample(sorted(load.keys), min(_AGAIN, len(load.keys))):
+            reply = await load.send(_KEYED, name)
+            found.replayed_differently += reply.headers.get("location") != load.keys[name]
+        while len(self.proxy.ready) != 2 or victim in self.proxy.ready:
+            assert time.monotonic() < killed_at + _NEW_REPLICA_S, "Ray has started no replica in place of the killed"
+            await asyncio.sleep(0.1)
+        found.new_replica_s = round(time.monotonic() - killed_at, 1)
+        (server,) = doomed[_SERVER]
+        assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, "the server outlived its kill"
+        return found
+
+
+async def kill_all(options: argparse.Namespace, folder: Path, port: int, proxy: Proxy) -> dict[str, Any]:
+    """Kill replicas one after the other; returns the verdict and all rounds."""
+    saved = inpaint_body(options.side, format=options.output)
+    unsaved = inpaint_body(options.side, format=options.output, save="false")
+    client = Client("127.0.0.1", port)
+    body = {_PLAIN: unsaved, _KEYED: saved, _JOB: saved}
+    fleet = Fleet(proxy, folder / "results", client, body, random.Random(options.seed))
+    rounds: list[Round] = []
+    for number in range(options.kills):
+        rounds.append(await fleet.kill_one(_KINDS[number % len(_KINDS)], options.requests, options.clients))
+        print(f"{number + 1}/{options.kills} {json.dumps(rounds[-1].figures())}", file=sys.stderr, flush=True)
+    found = {**verdict(rounds, client.surplus), "rounds": [one.figures() for one in rounds]}
+    client.close()
+    return found
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Start HAProxy, Ray and two replicas, and kill them; returns the verdict."""
+    with TemporaryDirectory(prefix="kills", ignore_cleanup_errors=True) as name, ExitStack() as stack:
+        folder, port = Path(name), free_port()
+        write_fake_models(folder / "models", (options.side,))
+        settings = {
+            "allow_anonymous": True,
+            "host": "127.0.0.1",
+            "models_dir": folder / "models",
+            "results_dir": folder / "results",
+            "engine_cache_dir": folder / "cache",
+            "engine": "fake",
+            "fake_batch_ms": options.fake_batch_ms,
+            "workers": options.workers,
+            "log_level": "warning",
+        }
+        proxy = stack.enter_context(haproxy(folder, port))
+        os.environ.setdefault("RAY_worker_niceness", "0")  # by default 15: the client would leave servers no core
+        ray_scaling.start_ray(folder, 0)
+        stack.callback(ray_scaling.shut_down)
+        ray_scaling.deploy(2, settings, 0.0, folder, proxy.url)
+        return asyncio.run(kill_all(options, folder, port, proxy))
+
+
+def main() -> None:
+    """Kill, print and write; the exit status is 1 if a request or a job was lost, or answered twice."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=60, help="number of kills")
+    parser.add_argument("--requests", type=int, default=180, help="requests around each kill")
+    parser.add_argument("--clients", type=int, default=10, help="maximum number of requests at a time")
+    parser.add_argument("--side", type=int, default=64, help="side of the pictures in pixels")
+    parser.add_argument("--output", choices=["jpeg", "png", "webp"], default="jpeg", help="format of the results")
+    parser.add_argument("--fake-batch-ms", type=float, default=30.0, help="milliseconds of a batch of the fake engine")
+    parser.add_argument("--workers", type=int, default=0, help="front ends of each replica")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the choice of victims and times")
+    parser.add_argument("--json", type=Path, help="write the figures of all rounds to this file")
+    options = parser.parse_args()
+    found = run(options)
+    print(json.dumps({name: value for name, value in found.items() if name != "rounds"}, indent=1))
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    bad = ("cut_off", "no_or_other_reply", "odd_replies", "answered_twice", "replayed_differently")
+    sys.exit(any(found[name] for name in (*bad, "jobs_not_succeeded", "jobs_recorded_twice")))
+
+
+if __name__ == "__main__":
+    main()
