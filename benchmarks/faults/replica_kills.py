@@ -30,16 +30,16 @@ import sqlite3
 import sys
 import time
 import uuid
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
 
+from benchmarks.faults.replica_verdict import Round, outcome, verdict
 from benchmarks.harness.inputs import inpaint_body, write_fake_models
 from benchmarks.harness.raw_http import Client, Reply, encode
 from benchmarks.load import ray_scaling
@@ -48,70 +48,11 @@ from tests.serving.backing.haproxy import Proxy, haproxy
 from tests.serving.ports import free_port
 
 _SERVER, _REPLICA, _ALL = _KINDS = ("server", "replica", "all")
-_MAX_DELAY_S = 0.06
-"""Longest time from the reply that a kill waits for to the kill, longer than a batch takes."""
 _TIMEOUT_S = 60.0
 _NEW_REPLICA_S = 180.0
 _AGAIN = 10
 """Keyed requests of a round that are sent again at its end."""
 _PLAIN, _KEYED, _JOB = "plain", "keyed", "job"
-
-
-@dataclass(slots=True)
-class Round:
-    """One kill, and the replies to the requests around it."""
-
-    killed: str
-    inside: int = 0
-    """Requests without a reply at the kill."""
-    retries: int = 0
-    replies: Counter[str] = field(default_factory=Counter)
-    odd: list[str] = field(default_factory=list)
-    """Descriptions of replies that no client should get."""
-    job_ends: Counter[str] = field(default_factory=Counter)
-    jobs_recorded: int = 0
-    replayed_differently: int = 0
-    new_replica_s: float = 0.0
-
-    def figures(self) -> dict[str, Any]:
-        """Return all fields."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}  # `asdict` cannot copy a Counter
-
-
-def outcome(reply: Reply) -> str:
-    """Name a reply: its status, `refused`, which asks to come again later, or the reason why there is none."""
-    if reply.status in (200, 202):
-        return str(reply.status)
-    if reply.status in (429, 503) and "retry-after" in reply.headers:
-        return f"refused {reply.code}"
-    return f"{reply.status} {reply.code}" if reply.status else reply.code
-
-
-def verdict(rounds: list[Round], surplus: int) -> dict[str, Any]:
-    """Sum up all rounds. surplus: the number of replies without a request."""
-    replies = sum((one.replies for one in rounds), Counter[str]())
-    answered = replies["200"] + replies["202"]
-    refused = sum(count for name, count in replies.items() if name.startswith("refused"))
-    job_ends = sum((one.job_ends for one in rounds), Counter[str]())
-    return {
-        "kills": dict(Counter(one.killed for one in rounds)),
-        "requests": replies.total(),
-        "answered": answered,
-        "refused": refused,
-        "cut_off": replies["cut off"],
-        "no_or_other_reply": replies.total() - answered - refused - replies["cut off"],
-        "odd_replies": sum(len(one.odd) for one in rounds),
-        "answered_twice": surplus,
-        "replayed_differently": sum(one.replayed_differently for one in rounds),
-        "jobs": replies["202"],
-        "jobs_not_succeeded": job_ends.total() - job_ends["succeeded"],
-        "jobs_recorded_twice": sum(one.jobs_recorded - one.replies["202"] for one in rounds),
-        "inside_at_the_kills": sum(one.inside for one in rounds),
-        "retries": sum(one.retries for one in rounds),
-        "kills_that_met_no_request": sum(not one.retries for one in rounds),
-        "slowest_new_replica_s": max((one.new_replica_s for one in rounds), default=0.0),
-        "replies": dict(replies),
-    }
 
 
 def processes_of(address: str) -> dict[str, list[psutil.Process]]:
@@ -212,6 +153,8 @@ class Fleet:
     client: Client
     body: Mapping[str, tuple[str, bytes]]
     chance: random.Random
+    max_delay_s: float
+    """Longest time from the reply that a kill waits for to the kill."""
     digests: set[str] = field(default_factory=set)
 
     async def kill_one(self, kind: str, requests: int, clients: int) -> Round:
@@ -223,7 +166,7 @@ class Fleet:
         load = Load(self.client, self.body, requests, found, self.digests, first)
         loading = [asyncio.create_task(load.run()) for _ in range(clients)]
         await load.reached.wait()
-        await asyncio.sleep(self.chance.uniform(0.0, _MAX_DELAY_S))
+        await asyncio.sleep(self.chance.uniform(0.0, self.max_delay_s))
         for process in doomed[kind]:
             os.kill(process.pid, signal.SIGKILL)
         killed_at, found.inside = time.monotonic(), requests - load.left - load.done
@@ -249,7 +192,7 @@ async def kill_all(options: argparse.Namespace, folder: Path, port: int, proxy: 
     unsaved = inpaint_body(options.side, format=options.output, save="false")
     client = Client("127.0.0.1", port)
     body = {_PLAIN: unsaved, _KEYED: saved, _JOB: saved}
-    fleet = Fleet(proxy, folder / "results", client, body, random.Random(options.seed))
+    fleet = Fleet(proxy, folder / "results", client, body, random.Random(options.seed), options.max_delay_ms * 1e-3)
     rounds: list[Round] = []
     for number in range(options.kills):
         rounds.append(await fleet.kill_one(_KINDS[number % len(_KINDS)], options.requests, options.clients))
@@ -292,6 +235,12 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=64, help="side of the pictures in pixels")
     parser.add_argument("--output", choices=["jpeg", "png", "webp"], default="jpeg", help="format of the results")
     parser.add_argument("--fake-batch-ms", type=float, default=30.0, help="milliseconds of a batch of the fake engine")
+    parser.add_argument(
+        "--max-delay-ms",
+        type=float,
+        default=60.0,
+        help="longest time from a reply to the kill; 0: while others are sent",
+    )
     parser.add_argument("--workers", type=int, default=0, help="front ends of each replica")
     parser.add_argument("--seed", type=int, default=1, help="seed of the choice of victims and times")
     parser.add_argument("--json", type=Path, help="write the figures of all rounds to this file")

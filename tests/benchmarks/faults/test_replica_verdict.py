@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.faults.replica_kills import Round, outcome, verdict
+from benchmarks.faults.replica_verdict import Round, outcome, verdict
 from benchmarks.harness.raw_http import Reply
 
 PROBLEM = b'{"code":"not_ready"}'
