@@ -68,7 +68,7 @@ def _run_engine_process(assignment: Assignment) -> int:
         return _run_coroutine(serve(assignment))
     finally:
         if os.getppid() != assignment.launcher:  # the launcher was killed and could not remove the directory
-            shutil.rmtree(Path(assignment.sockets[0]).parent, ignore_errors=True)
+            shutil.rmtree(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]).parent, ignore_errors=True)
 
 
 def _run_coroutine(work: Coroutine[Any, Any, int]) -> int:

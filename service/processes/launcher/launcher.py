@@ -119,7 +119,7 @@ class Launcher:
                 "settings": divide_settings(self._settings, self._row_counts.front_ends, usable_cores()).model_copy(
                     update={"port": self._address.where[1]}
                 ),
-                "sockets": [str(path) for path in self._run_directory.socket_paths(self._row_counts.engines)],
+                "sockets": self._run_directory.socket_paths,
                 "board": self._board_fd,
                 "front_ends": self._row_counts.front_ends,
                 "engines": self._row_counts.engines,
@@ -132,7 +132,7 @@ class Launcher:
             [sys.executable, "-m", "service.processes"],
             stdin=subprocess.PIPE,
             env={**os.environ, **environment, **self._run_directory.environment},
-            pass_fds=(listener, self._board_fd, self._run_directory.lock),
+            pass_fds=(listener, self._board_fd, *self._run_directory.inherited),
             start_new_session=True,  # Ctrl-C reaches only the launcher, which ends its processes itself
         )
         assert process.stdin is not None  # noqa: S101 -- stdin=PIPE above

@@ -19,15 +19,11 @@ from types import TracebackType
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import mark_process_dead
 
-from service.core.settings import SettingsInvalid
 from service.telemetry.metrics import combined_registry
 
 _PREFIX = "retouch-run-"
 _LOCK = "lock"
 _BACKLOG = 256
-_MAX_SOCKET_PATH = 107
-"""Linux's limit for the path of a Unix socket, in bytes."""
-_LONGEST_NAME = Path(f"{_PREFIX}12345678", "engine-63.sock")
 
 
 class RunDirectory:
@@ -43,21 +39,12 @@ class RunDirectory:
         self.path = path
         self.lock = lock
         self._directory = directory
+        self._sockets: list[int] = []
 
     @classmethod
     def create(cls, parent: Path | None = None) -> RunDirectory:
-        """Create a new directory, and remove the directories of servers that no longer run.
-
-        Raises:
-            SettingsInvalid: the path of the folder for temporary files is too long for the path of a socket.
-        """
+        """Create a new directory, and remove the directories of servers that no longer run."""
         parent = parent or Path(tempfile.gettempdir())
-        longest = _MAX_SOCKET_PATH - len(os.fsencode(_LONGEST_NAME)) - 1
-        if len(os.fsencode(parent)) > longest:
-            raise SettingsInvalid(
-                f"--workers keeps sockets in the folder for temporary files, whose name may have {longest} bytes; set "
-                f"TMPDIR to a shorter one than {parent}"
-            )
         for left in parent.glob(f"{_PREFIX}*"):
             _remove_if_unused(left)
         path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
@@ -77,23 +64,33 @@ class RunDirectory:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _remove(self.path)
-        os.close(self.lock)
-        os.close(self._directory)
+        for descriptor in (self.lock, self._directory, *self._sockets):
+            os.close(descriptor)
 
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables for every process, which name the directory of prometheus_client."""
         return {"PROMETHEUS_MULTIPROC_DIR": str(self.path / "metrics")}
 
-    def socket_paths(self, engines: int) -> list[Path]:
-        """Return the paths of the engine processes' sockets, by index."""
-        return [self.path / f"engine-{index}.sock" for index in range(engines)]
+    @property
+    def inherited(self) -> tuple[int, ...]:
+        """Descriptors that every process inherits: the lock, and the sockets of `socket_paths`."""
+        return self.lock, *self._sockets
+
+    @property
+    def socket_paths(self) -> list[str]:
+        """Paths of the engine processes' sockets, in the order in which they were made.
+
+        They lead through the descriptors in `inherited`, so they can be connected to if the directory was removed.
+        """
+        return [_path_of(descriptor) for descriptor in self._sockets]
 
     def listen_for_engine(self, index: int) -> socket.socket:
         """Return an engine process's listening socket; it outlives the process, so clients wait for the replacement."""
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(str(self.socket_paths(index + 1)[index]))
+        listener, name = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), f"engine-{index}.sock"
+        listener.bind(f"{_path_of(self._directory)}/{name}")  # Linux limits a socket's path to 107 bytes
         listener.listen(_BACKLOG)
+        self._sockets.append(os.open(name, os.O_PATH, dir_fd=self._directory))
         return listener
 
     def forget_metrics(self, pid: int) -> None:
@@ -103,6 +100,10 @@ class RunDirectory:
     def combined_metrics(self) -> CollectorRegistry:
         """Return the combined metrics of all processes."""
         return combined_registry(str(self.path / "metrics"))
+
+
+def _path_of(descriptor: int) -> str:
+    return f"/proc/self/fd/{descriptor}"
 
 
 def _remove_if_unused(path: Path) -> None:

@@ -39,7 +39,7 @@ class Assignment(BaseModel):
     settings: Settings
     """The server's settings, with this process's share of the limits."""
     sockets: tuple[str, ...]
-    """Paths of the engine processes' sockets, by index."""
+    """Paths of the engine processes' sockets, by index, through descriptors that this process inherits."""
     board: int
     """Descriptor of the status board."""
     front_ends: int
