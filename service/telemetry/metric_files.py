@@ -2,12 +2,12 @@
 
 prometheus_client maps sparse files into memory. When the disk has no space for a page of such a file, the kernel kills
 the process that writes to it (SIGBUS). Here a file that does not fit on the disk is kept in memory instead: its process
-counts on, and other processes read the file's last contents on the disk until there is space again.
+counts on, and other processes read the file's last contents on the disk until there is space again. A file that another
+program removed, such as one that removes old temporary files, is made again.
 """
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import time
@@ -20,7 +20,7 @@ from prometheus_client.mmap_dict import MmapedDict
 
 _log = structlog.get_logger(__name__)
 RETRY_S = 5.0
-"""Least seconds between two attempts to store a file that did not fit on the disk."""
+"""Least seconds between two checks of a file that is on the disk, or attempts to store one that is not."""
 _MIN_BYTES = 1 << 16
 _ENTRY_BYTES = 32
 """Largest size of an entry without its key: the key's length, its padding, value and timestamp."""
@@ -41,7 +41,8 @@ class MetricFile(MmapedDict):
     """
 
     def __init__(self, path: str, now: Callable[[], float] = time.monotonic) -> None:
-        self._path, self._now, self._retry_at = path, now, math.inf
+        self._path, self._now, self._stored = path, now, True
+        self._check_at = now() + RETRY_S
         if os.path.exists(path):  # noqa: PTH110 -- prometheus_client's paths are strings
             super().__init__(path)  # type: ignore[no-untyped-call]
             return
@@ -50,9 +51,11 @@ class MetricFile(MmapedDict):
         os.close(descriptor)
 
     def write_value(self, key: str, value: float, timestamp: float) -> None:
-        """Set a value; store the file on the disk if it was full and may have space again."""
-        if self._now() >= self._retry_at:
-            self._move(self._capacity)
+        """Set a value; store the file on the disk if it was removed, or may now have space."""
+        if self._now() >= self._check_at:
+            self._check_at = self._now() + RETRY_S
+            if not (self._stored and os.path.exists(self._path)):  # noqa: PTH110 -- as below
+                self._move(self._capacity)
         super().write_value(key, value, timestamp)  # type: ignore[no-untyped-call]
 
     def _init_value(self, key: str) -> None:
@@ -76,18 +79,19 @@ class MetricFile(MmapedDict):
         try:
             descriptor = _replace_file(self._path, content, size)
         except OSError as error:
-            if self._retry_at == math.inf:
+            if self._stored:
                 _log.warning(
-                    "metrics are incomplete: a file cannot be written; make space in the folder for temporary files",
+                    "metrics are incomplete: a file cannot be written; make space in the folder for temporary files, "
+                    "or, if a program removed the file's folder, restart the server",
                     file=self._path,
                     error=error.strerror,
                 )
-            self._retry_at = self._now() + RETRY_S
+            self._stored = False
             descriptor = os.memfd_create("metrics")
             os.truncate(descriptor, size)
             os.pwrite(descriptor, content, 0)
         else:
-            self._retry_at = math.inf
+            self._stored = True
         return descriptor
 
 

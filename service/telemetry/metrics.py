@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.registry import Collector
 
+from service.core.errors import NotReady
 from service.telemetry.gpu_gauges import add_gpu_gauges
 from service.telemetry.histograms import LabelledHistogram
 from service.telemetry.metric_files import use_metric_files
@@ -24,9 +27,35 @@ BATCH_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256)
 def combined_registry(directory: str) -> CollectorRegistry:
     """Return a registry with the metrics of all processes of a server, from files in `directory`, and GPU gauges."""
     registry = CollectorRegistry()
-    MultiProcessCollector(registry, directory)  # type: ignore[no-untyped-call]
+    registry.register(_FilesOfProcesses(directory))
     add_gpu_gauges(registry)
     return registry
+
+
+class _FilesOfProcesses(Collector):
+    """Adds up the metrics of all processes of a server, from files in `directory`."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the sums.
+
+        Raises:
+            NotReady: the directory was removed. The sums of the remaining processes would look like counters that were
+                reset.
+        """
+        try:
+            files = MultiProcessCollector(None, self._directory)  # type: ignore[no-untyped-call]
+            return list(files.collect())  # type: ignore[no-untyped-call]
+        except (OSError, ValueError) as error:
+            if Path(self._directory).is_dir():
+                raise
+            raise NotReady(
+                "the metrics were lost when another program removed the server's run directory",
+                advice="let no program remove retouch-run-* from the folder for temporary files, and restart the "
+                "server; its other endpoints are not affected",
+            ) from error
 
 
 class Metrics:
@@ -139,7 +168,11 @@ class Metrics:
                 gauge.set(float(read()))
 
     def exposition(self, *, openmetrics: bool = False) -> bytes:
-        """Return the metrics of all of the server's processes, in Prometheus's text format or in OpenMetrics."""
+        """Return the metrics of all of the server's processes, in Prometheus's text format or in OpenMetrics.
+
+        Raises:
+            NotReady: the files of the metrics were removed.
+        """
         self.refresh()
         registry = combined_registry(self._directory) if self._directory else self.registry
         if openmetrics:

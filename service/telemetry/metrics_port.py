@@ -7,6 +7,10 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 
+from service.core.errors import ServiceError
+
+_PLAIN_TEXT = [("Content-Type", "text/plain; charset=utf-8")]
+
 
 def serve_metrics(host: str, port: int, registry: CollectorRegistry) -> None:
     """Serve the metrics of a registry on a thread of their own, until the process ends.
@@ -19,12 +23,16 @@ def serve_metrics(host: str, port: int, registry: CollectorRegistry) -> None:
 
 
 def _at_its_path(app: Callable[..., Any]) -> Callable[..., Any]:
-    """Answer 404 on other paths; prometheus_client answers 200 on each, so /readyz would always seem to be ready."""
+    """Answer 404 on other paths, where prometheus_client answers 200, as if /readyz were ready, and errors as text."""
 
     def served(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         if environ.get("PATH_INFO") == "/metrics":
-            return app(environ, start_response)
-        start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+            try:
+                return app(environ, start_response)
+            except ServiceError as error:
+                start_response(f"{error.status} {error.title}", _PLAIN_TEXT)
+                return [str(error).encode()]
+        start_response("404 Not Found", _PLAIN_TEXT)
         return [b"this port has /metrics only; --port has the rest"]
 
     return served

@@ -271,7 +271,7 @@ def metrics_route() -> dict[str, Any]:
     """Keyword arguments of the route that returns the Prometheus metrics."""
     content = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "application/openmetrics-text")}
     series = {"description": "All series, in the text format of Prometheus or in OpenMetrics.", "content": content}
-    return {"response_class": Response, "responses": {200: series, **problem_responses(404, codes=_CODES)}}
+    return {"response_class": Response, "responses": {200: series, **problem_responses(404, 503, codes=_CODES)}}
 
 
 def _text_field(field: dict[str, Any]) -> dict[str, Any]:

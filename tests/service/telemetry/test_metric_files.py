@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -96,6 +97,30 @@ def test_a_process_that_starts_on_a_full_disk_leaves_no_file_that_others_could_n
             clock.now += RETRY_S
             file.write_value("value", 2.0, 0.0)
         assert values_in(folder / "counter_1.db") == {"value": 2.0}
+
+
+def test_a_file_that_another_program_removed_is_made_again_with_its_values(tmp_path: Path) -> None:
+    clock, path = Clock(), tmp_path / "counter_1.db"
+    with closing(MetricFile(str(path), now=clock)) as file:
+        file.write_value("early", 1.0, 0.0)
+        path.unlink()
+        clock.now += RETRY_S
+        file.write_value("late", 2.0, 0.0)
+        assert values_in(path) == {"early": 1.0, "late": 2.0}
+        made = path.stat().st_ino
+        clock.now += RETRY_S
+        file.write_value("late", 3.0, 0.0)
+        assert path.stat().st_ino == made, "a file that is there stays"
+
+
+def test_a_process_goes_on_counting_when_the_folder_of_its_metrics_is_removed(tmp_path: Path) -> None:
+    clock, folder = Clock(), tmp_path / "metrics"
+    folder.mkdir()
+    with closing(MetricFile(f"{folder}/counter_1.db", now=clock)) as file:
+        shutil.rmtree(folder)
+        clock.now += RETRY_S
+        expected = write_many(file)
+        assert {key: file.read_value(key)[0] for key in expected} == expected
 
 
 def test_a_process_with_the_id_of_a_dead_one_goes_on_with_its_counters(tmp_path: Path) -> None:
