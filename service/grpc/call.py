@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -27,6 +27,9 @@ class Context(Protocol):
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the client's deadline; None without one."""
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Call a function once the status has been sent, or cannot be sent."""
 
     async def read(self) -> Any:
         """Return the next message, or grpcio's end-of-stream marker."""

@@ -39,6 +39,9 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has no types
         self._service, self._memory = service, memory
         self.latest_at = perf_counter()
         """Time of the latest call, by `perf_counter`."""
+        self.unanswered = 0
+        """Number of accepted calls whose status has not been sent."""
+        self._open = True
         self._random = random.Random()  # noqa: S311 -- request ids are not secret
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
@@ -46,9 +49,20 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has no types
         path = handler_call_details.method
 
         async def answer(_: object, context: Context) -> None:
+            if not self._open:
+                await asyncio.get_running_loop().create_future()  # until its connection is closed
+            self.unanswered += 1
+            context.add_done_callback(self._count_answered)
             await self._answer(path, context)
 
         return grpc.stream_stream_rpc_method_handler(answer)
+
+    def close(self) -> None:
+        """Accept no further calls: they wait until their connection is closed."""
+        self._open = False
+
+    def _count_answered(self, _: object) -> None:
+        self.unanswered -= 1
 
     async def _answer(self, path: str, context: Context) -> None:
         self.latest_at = started_at = perf_counter()

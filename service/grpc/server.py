@@ -14,16 +14,16 @@ from service.app import Service
 from service.core.addresses import with_port
 from service.core.settings import Settings, SettingsInvalid
 from service.grpc.calls import Calls
+from service.grpc.connections import close_connections
 from service.grpc.message_memory import MessageMemory
 
 _MEMORY_DIVISOR = 4
 """The part of the memory for bodies that arriving messages may take, and unread replies as well: a quarter each."""
 _MAX_CALL_S = 600.0
 _REPLY_GRACE_S = 2.0
-"""Seconds to send replies after the drain."""
+"""Most seconds to send replies after the drain."""
 _QUIET_STEPS = 10
-"""Steps without a new call before the server is stopped. Calls that were already sent are refused in this time; once
-stopped, gRPC would answer them with CANCELLED or INTERNAL."""
+"""Steps without a new call before connections are closed; calls that were already sent are refused in this time."""
 _STEP_S = 0.025
 _LATE_STEP_S = 0.05
 """After a step that took this long, calls may be waiting for the event loop: gRPC delivers them one by one."""
@@ -88,7 +88,11 @@ async def open_grpc_server(service: Service) -> AsyncIterator[None]:
         finally:
             drain = service.drain
             await wait_until_quiet(lambda: calls.latest_at, lambda: drain.forced)
-            await server.stop(None if drain.forced else _REPLY_GRACE_S)
+            calls.close()
+            await wait_until_answered(lambda: calls.unanswered, lambda: drain.forced)
+            # a stopped server would answer calls that come now with CANCELLED, which no client sends again
+            close_connections(settings.grpc_port)
+            await server.stop(None)
 
 
 async def wait_until_quiet(
@@ -112,6 +116,18 @@ async def wait_until_quiet(
         await sleep(_STEP_S)
         quiet = latest_at() <= begun and clock() - begun < _LATE_STEP_S
         quiet_steps = quiet_steps + 1 if quiet else 0
+
+
+async def wait_until_answered(
+    unanswered: Callable[[], int],
+    is_forced: Callable[[], bool],
+    clock: Callable[[], float] = perf_counter,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Return when all calls are answered, or after `_REPLY_GRACE_S`. A forced end is noticed within a step."""
+    ends_at = clock() + _REPLY_GRACE_S
+    while unanswered() and not is_forced() and clock() < ends_at:
+        await sleep(_STEP_S)
 
 
 def _options(settings: Settings, message_bytes: int) -> dict[str, int]:

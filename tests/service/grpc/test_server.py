@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import re
 import signal
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 from grpc import StatusCode
-from grpc._cython import cygrpc
 
 from service.app import Service
 from service.core.settings import Settings
 from service.grpc import server as grpc_server
-from service.grpc.server import open_grpc_server, wait_until_quiet
+from service.grpc.server import open_grpc_server, wait_until_answered, wait_until_quiet
 from service.lifecycle.end_requests import EndRequests
 from service.web.server import DrainingServer, OpenExtraServer
 from tests.fakes.clock import Clock
-from tests.serving.grpc_client import GrpcClient, answer_of
+from tests.serving.grpc_client import GrpcClient, answer_of, files_request
 from tests.serving.ports import free_port
 from tests.serving.waiting import wait_until
+
+CLIENTS = 8
 
 
 def settings_of(models_dir: Path, folder: Path) -> Settings:
@@ -212,27 +215,61 @@ def test_a_second_request_to_end_closes_grpc_at_once_though_clients_send_on(
     assert took_s[0] < 20
 
 
-class _Kept(logging.Handler):
-    """Keeps the messages of log records."""
+class Clients:
+    """Clients with a connection each, which call again as soon as they are answered, until the server is gone."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.messages: list[str] = []
+    def __init__(self, address: str, method: str, message: Message | bytes) -> None:
+        self.codes = Counter[StatusCode]()
+        self._threads = [threading.Thread(target=self._call, args=(address, method, message)) for _ in range(CLIENTS)]
+        for thread in self._threads:
+            thread.start()
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
+    def _call(self, address: str, method: str, message: Message | bytes) -> None:
+        with GrpcClient(address) as client:
+            gone = False
+            while not gone:
+                answered = client.call(method, message)
+                self.codes[answered.code] += 1
+                gone = answered.code is not StatusCode.OK and "x-error-code" not in answered.trailing
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
 
 
-def test_clients_that_leave_as_they_are_answered_are_not_logged_as_errors(serve_grpc: Any) -> None:
-    """Grpcio logs a traceback for each: of clients with short deadlines, that was one call in 170."""
-    kept, logger = _Kept(), logging.getLogger("grpc._cython.cygrpc")
-    logger.addHandler(kept)
-    try:
-        running = serve_grpc()
-        for error in (cygrpc.ExecuteBatchError("SendStatusFromServer"), ValueError("another")):
-            logger.error("%s raised in core", type(error).__name__, exc_info=error)
-        running.stop()
-    finally:
-        logger.removeHandler(kept)
-    assert kept.messages == ["ValueError raised in core"]
-    assert not logger.filters
+@pytest.mark.parametrize("method", ["ServerLive", "ModelInfer"])
+def test_no_call_is_cancelled_and_each_accepted_one_is_answered(
+    serve_grpc: Any, photo: bytes, mask: bytes, method: str
+) -> None:
+    """Clients retry UNAVAILABLE, but not CANCELLED, with which gRPC ends calls that come while it stops."""
+    running = serve_grpc()
+    clients = Clients(running.grpc_address, method, files_request(photo, mask) if method == "ModelInfer" else b"")
+    wait_until(lambda: clients.codes[StatusCode.OK] >= 2 * CLIENTS)
+    running.server._loop.call_soon_threadsafe(running.service.begin_draining)
+    clients.join()
+    running.thread.join(60)
+    assert set(clients.codes) == {StatusCode.OK, StatusCode.UNAVAILABLE}
+    counted = running.service.metrics.exposition().decode()
+    pattern = rf'retouch_request_duration_seconds_count\{{code="200",endpoint="[^"]*{method}",.*\}} (\d+)'
+    assert sum(map(int, re.findall(pattern, counted))) == clients.codes[StatusCode.OK]
+    assert running.service.drain.clean
+
+
+@pytest.mark.parametrize(
+    ("unanswered", "forced_at", "ended_at"),
+    [(0.0, 9.0, 0.0), (0.4, 9.0, 0.4), (9.0, 9.0, 2.0), (9.0, 0.6, 0.6)],
+    ids=["no call", "one of 0.4 s", "one without end", "a forced end"],
+)
+async def test_the_end_waits_for_the_answers_of_accepted_calls_but_not_without_end(
+    unanswered: float, forced_at: float, ended_at: float
+) -> None:
+    clock = Clock(50.0)
+
+    async def sleep(seconds: float) -> None:
+        clock.now += seconds
+
+    await wait_until_answered(
+        lambda: int(clock.now < 50.0 + unanswered), lambda: clock.now >= 50.0 + forced_at, clock, sleep
+    )
+    assert clock.now - 50.0 == pytest.approx(ended_at, abs=0.026)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from grpc import StatusCode
+from grpc._cython import cygrpc
 
 from benchmarks.harness.otlp_receiver import OtlpReceiver
 from service.grpc.methods import SERVICE
@@ -34,3 +36,29 @@ def test_a_call_is_one_trace_that_continues_its_callers(
     assert facts["rpc.grpc.status"].string_value == "OK"
     assert facts["retouch.model"].string_value == "photos/1"
     assert facts["retouch.request_id"].string_value == answered.trailing["x-request-id"]
+
+
+class _Kept(logging.Handler):
+    """Keeps the messages of log records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+def test_clients_that_leave_as_they_are_answered_are_not_logged_as_errors(serve_grpc: Any) -> None:
+    """Grpcio logs a traceback for each: of clients with short deadlines, that was one call in 170."""
+    kept, logger = _Kept(), logging.getLogger("grpc._cython.cygrpc")
+    logger.addHandler(kept)
+    try:
+        running = serve_grpc()
+        for error in (cygrpc.ExecuteBatchError("SendStatusFromServer"), ValueError("another")):
+            logger.error("%s raised in core", type(error).__name__, exc_info=error)
+        running.stop()
+    finally:
+        logger.removeHandler(kept)
+    assert kept.messages == ["ValueError raised in core"]
+    assert not logger.filters
