@@ -49,9 +49,10 @@ class ResultStore:
         gather_s: float = GATHER_S,
     ) -> None:
         self._spooled = spool_files
-        self.disk = disk or DiskState(spool_files.owner.root, spool_files.owner.id)
+        owner = spool_files.owner
+        self.disk = disk or DiskState(owner.root, owner.id, spool=owner.folder)
         self._clock = clock or Clock()
-        self.index = ResultIndex(ledger or ledger_file(spool_files.owner.root), lambda: self._clock.wall().timestamp())
+        self.index = ResultIndex(ledger or ledger_file(owner.root), lambda: self._clock.wall().timestamp())
         self._backlog = Backlog(limits, storage.max_group_size, self._clock, gather_s)
         self._finder = ResultFinder(self._backlog.waiting, spool_files, storage, self.index)
         self._safeguard = SpoolSafeguard(spool_files, storage, self.disk, self.index)

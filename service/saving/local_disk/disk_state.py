@@ -1,7 +1,8 @@
 """State of the disk of the results folder, which counts as failing from the first failed write.
 
 While it fails, jobs and requests that save or have an idempotency key are refused before any work. It counts as working
-again once a probe file twice as large as the largest failed write was written and synced.
+again once a probe file twice as large as the largest failed write was written and synced. If the spool is on another
+file system, a file as large as that write must fit there, too.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from service.saving.local_disk.disk import Disk
 _log = structlog.get_logger(__name__)
 INCOMING = ".incoming"
 """Folder for unfinished files, in the file system of the results; it is emptied at start."""
+SPOOL_PROBE = "probe"
+"""Name of the probe file in a process's folder of the spool."""
 _MIN_PROBE_BYTES = 128 * 2**10
 _MAX_PROBE_BYTES = 32 * 2**20
 _MAX_RETRY_S = 60.0
@@ -36,13 +39,20 @@ class DiskState:
         name: name of the probe file, unique to this process.
         disk: the disk operations.
         now: a monotonic clock, in seconds.
+        spool: this process's folder of the spool; None if it has none.
     """
 
     def __init__(
-        self, directory: Path, name: str = "probe", disk: Disk | None = None, now: Callable[[], float] = time.monotonic
+        self,
+        directory: Path,
+        name: str = "probe",
+        disk: Disk | None = None,
+        now: Callable[[], float] = time.monotonic,
+        spool: Path | None = None,
     ) -> None:
         self._probe = directory / INCOMING / name
         self._directory = directory
+        self._spool = spool
         self._disk = disk or Disk()
         self._now = now
         self._lock = threading.Lock()  # guards all attributes below; reading `_why` alone needs no lock
@@ -90,13 +100,16 @@ class DiskState:
     def probe_if_suspected(self) -> bool:
         """Probe the disk if it failed, may have failed, or is full; True if it has just recovered."""
         with self._lock:
-            failures, size, doubted = self._failures, self._largest, self._suspected
+            failures, size, doubted, failed = self._failures, self._largest, self._suspected, bool(self._why)
             self._suspected = False
-        if not (self._why or doubted or self._is_full()):
+        if not (failed or doubted or self._is_full()):
             return False
         try:
+            self._probe.parent.mkdir(parents=True, exist_ok=True)
             # twice the size, because a result is in both the spool and the storage for a while
-            self._write_probe(min(_MAX_PROBE_BYTES, max(_MIN_PROBE_BYTES, 2 * size)))
+            self._write_probe(self._probe, 2 * size)
+            if failed and self._spool is not None and _is_elsewhere(self._spool, self._probe.parent):
+                self._write_probe(self._spool / SPOOL_PROBE, size)
         except OSError as error:
             self.record_failure(error)
             return False
@@ -122,28 +135,36 @@ class DiskState:
     def _is_full(self) -> bool:
         """Return whether the file system reports too little free space, to detect it before a write fails."""
         try:
-            return self._free_bytes() < _MIN_PROBE_BYTES
+            return _free_bytes(self._directory) < _MIN_PROBE_BYTES
         except FileNotFoundError:  # the folder was removed: the next write creates it again
             return False
         except OSError:
             return True
 
-    def _free_bytes(self) -> float:
-        """Return the free bytes that the file system reports; 0 if it is read-only, infinity if it reports none."""
-        facts = os.statvfs(self._directory)
-        if facts.f_flag & os.ST_RDONLY:
-            return 0.0
-        blocks = facts.f_bfree if os.geteuid() == 0 else facts.f_bavail  # some blocks are reserved for root
-        return float(blocks * facts.f_frsize) if facts.f_blocks else math.inf
-
-    def _write_probe(self, size: int) -> None:
-        """Write and sync a probe file of that size, and remove it; fail at once if there is less free space."""
-        self._probe.parent.mkdir(parents=True, exist_ok=True)
-        if 0 < self._free_bytes() < size:
+    def _write_probe(self, path: Path, size: int) -> None:
+        """Write and sync a probe file of about that size, and remove it; fail at once if there is less free space."""
+        size = min(_MAX_PROBE_BYTES, max(_MIN_PROBE_BYTES, size))
+        if 0 < _free_bytes(path.parent) < size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         try:
-            self._disk.write(self._probe, bytes(size))
-            self._disk.sync_directory(self._probe.parent)
+            self._disk.write(path, bytes(size))
+            self._disk.sync_directory(path.parent)
         finally:
             with suppress(OSError):
-                self._probe.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
+
+
+def _free_bytes(folder: Path) -> float:
+    """Return the free bytes that a file system reports; 0 if it is read-only, infinity if it reports none."""
+    facts = os.statvfs(folder)
+    if facts.f_flag & os.ST_RDONLY:
+        return 0.0
+    blocks = facts.f_bfree if os.geteuid() == 0 else facts.f_bavail  # some blocks are reserved for root
+    return float(blocks * facts.f_frsize) if facts.f_blocks else math.inf
+
+
+def _is_elsewhere(folder: Path, other: Path) -> bool:
+    """Return whether a folder is on another file system; False if it was removed: the next write creates it again."""
+    with suppress(FileNotFoundError):
+        return folder.stat().st_dev != other.stat().st_dev
+    return False

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from service.saving.local_disk.disk_state import SPOOL_PROBE
+
 SPOOL = ".spool"
 _LOCK = "lock"
 
@@ -156,6 +158,7 @@ def _try_to_lock(folder: Path, mode: int, missing: int = 0) -> Iterator[bool | N
 
 def _remove_if_empty(folder: Path) -> None:
     with suppress(OSError):
-        if {entry.name for entry in os.scandir(folder)} <= {_LOCK}:
+        if {entry.name for entry in os.scandir(folder)} <= {SPOOL_PROBE, _LOCK}:
+            (folder / SPOOL_PROBE).unlink(missing_ok=True)  # left by a process that was killed
             (folder / _LOCK).unlink(missing_ok=True)
             folder.rmdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -204,3 +205,23 @@ def test_a_full_disk_is_emptied_by_retention(tmp_path: Path, files: Files) -> No
             wait_until(lambda: listed(served) == stored(served, promised))
             assert 0 < len(listed(served)) < len(promised)
             assert served.terminate() == 0
+
+
+def test_a_spool_on_a_full_file_system_of_its_own_is_unready_until_it_has_space(tmp_path: Path, dress: Files) -> None:
+    """The results' file system, which has space, must not make it ready from each refused request to the next."""
+    promised: dict[str, bytes] = {}
+    with (
+        tmpfs(tmp_path / "results", "16m") as folder,
+        tmpfs(folder / ".spool", "1m") as spool,
+        ServedProcess(tmp_path) as served,
+    ):
+        filler = fill(spool)
+        assert ask(served, dress, promised).json()["code"] == "storage_unavailable"
+        until = time.monotonic() + 3.5
+        while time.monotonic() < until:
+            check_nothing_is_promised(served, dress, promised)
+        filler.unlink()
+        wait_until(lambda: httpx.get(f"{served.url}/readyz").status_code == 200, UNTIL_ROOM_IS_SEEN_S)
+        assert ask(served, dress, promised).status_code == 200
+        check_all_there(served, promised)
+        assert len(served.lines("the disk accepts results again")) == 1

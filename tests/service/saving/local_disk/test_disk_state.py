@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,40 @@ def test_a_disk_has_to_have_room_for_what_it_did_not_take(tmp_path: Path) -> Non
         state.record_failure(FULL, 2**20)
         assert not state.probe_if_suspected()
         assert state.failure_reason
+
+
+def test_a_spool_on_another_file_system_has_to_take_what_it_did_not_take(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "results", "4m") as folder, tmpfs(folder / ".spool", "1m") as spool:
+        state = DiskState(folder, spool=spool)
+        filler = fill(spool)
+        state.record_failure(FULL, 300_000)
+        assert not state.probe_if_suspected(), "the results' file system, which has space, does not decide"
+        os.truncate(filler, filler.stat().st_size - 200_000)
+        assert not state.probe_if_suspected()
+        os.truncate(filler, filler.stat().st_size - 200_000)
+        assert state.probe_if_suspected()
+        assert list(spool.iterdir()) == [filler]
+
+
+def test_a_spool_that_failed_nothing_is_not_tried_when_the_results_file_system_is_full(tmp_path: Path) -> None:
+    """Its free space says little: that of results that were saved is only freed when it is needed."""
+    with tmpfs(tmp_path / "results", "1m") as folder, tmpfs(folder / ".spool", "1m") as spool:
+        state = DiskState(folder, spool=spool)
+        fill(spool)
+        state.suspect_failure(1000)
+        assert not state.probe_if_suspected()
+        assert state.failure_reason == ""
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_spool_on_the_results_file_system_needs_no_attempt_of_its_own(tmp_path: Path, made: bool) -> None:
+    spool, disk = tmp_path / ".spool", FailingDisk()
+    if made:
+        spool.mkdir()
+    state = DiskState(tmp_path, disk=disk, spool=spool)
+    state.record_failure(FULL)
+    assert state.probe_if_suspected()
+    assert disk.asked.count("write") == 1
 
 
 def test_a_removed_folder_is_not_a_failure_and_is_made_again(tmp_path: Path) -> None:

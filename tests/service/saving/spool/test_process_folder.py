@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from service.saving.local_disk.disk_state import SPOOL_PROBE
 from service.saving.spool.process_folder import SPOOL, SpoolOwner
 from tests.fakes.users import ONLY_ROOT, acting_as
 
@@ -95,6 +96,15 @@ def test_a_dead_owners_folder_goes_when_it_has_been_emptied_and_not_before(tmp_p
     assert here.folders() == [here.folder]
     with here.inherit(gone.folder) as dead:
         assert not dead, "somebody else was quicker"
+
+
+def test_a_probe_file_of_a_process_that_was_killed_does_not_keep_its_folder(tmp_path: Path) -> None:
+    here, gone = owner(tmp_path, "here"), owner(tmp_path, "gone")
+    (gone.folder / SPOOL_PROBE).write_bytes(b"probe")
+    gone.unlock_folder()
+    with here.inherit(gone.folder):
+        pass
+    assert here.folders() == [here.folder]
 
 
 def test_only_one_inherits_at_a_time(tmp_path: Path) -> None:
