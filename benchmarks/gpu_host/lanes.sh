@@ -84,6 +84,7 @@ run_job() { # JOB: run it. It waits until no job has the GPU's lock; a job that 
     exec setsid timeout -k 10 "$(<"$folder/limit")" taskset -c "$cores" bash -c "exec env $(<"$folder/command")"
   ) > "$folder/log" 2>&1 < /dev/null &
   process=$!; echo $process > "$folder/process"
+  [ ! -e "$folder/code" ] || end_processes "$1" # cancelled before it had a process
   [ -e "$folder/alone" ] || flock -u 9
   while kill -0 $process 2> /dev/null; do sleep 0.2; [ -e "$folder/alone" ] || resume_after_lost_lock; done
   wait $process || code=$?
@@ -115,15 +116,17 @@ cancel() { # JOB...
     [ -d "$jobs/$job" ] || { echo "there is no job $job" >&2; continue; }
     [ ! -e "$jobs/$job/code" ] || continue
     echo cancelled > "$jobs/$job/code"
-    [ -e "$jobs/$job/process" ] || continue
-    # shellcheck disable=SC2046 # one word for each process
-    kill -CONT $(processes_with "LANE_JOB=$job") 2> /dev/null
-    kill -TERM "$(<"$jobs/$job/process")" 2> /dev/null # timeout passes it on; servers are ended by the process that started them
-    for _ in $(seq 20); do [ -n "$(processes_with "LANE_JOB=$job")" ] || continue 2; sleep 0.25; done
-    # shellcheck disable=SC2046 # one word for each process
-    kill -KILL $(processes_with "LANE_JOB=$job") 2> /dev/null
+    [ ! -e "$jobs/$job/process" ] || end_processes "$job" # else the lane ends them, if the job is just beginning
   done
   return 0
+}
+end_processes() { # JOB
+  # shellcheck disable=SC2046 # one word for each process
+  kill -CONT $(processes_with "LANE_JOB=$1") 2> /dev/null
+  kill -TERM "$(<"$jobs/$1/process")" 2> /dev/null # timeout passes it on; servers are ended by the process that started them
+  for _ in $(seq 20); do [ -n "$(processes_with "LANE_JOB=$1")" ] || return 0; sleep 0.25; done
+  # shellcheck disable=SC2046 # one word for each process
+  kill -KILL $(processes_with "LANE_JOB=$1") 2> /dev/null
 }
 status() {
   local lane job folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -69,13 +70,31 @@ def test_a_cancelled_job_ends_with_its_processes_and_one_that_waits_never_begins
     lanes.call("begin", "a", CORE, "0")
     lanes.call("queue", "a", "runs", "60", "bash", "-c", "setsid sleep 50 & echo $!; wait")
     lanes.call("queue", "a", "waits", "60", "true")
-    lanes.until_written("runs/process", "runs/log")  # a job that has no process yet is not ended
+    lanes.until_written("runs/log")
     lanes.call("cancel", "waits", "runs")
     lanes.call("wait", "60")
     assert (lanes.code("runs"), lanes.code("waits")) == ("cancelled", "cancelled")
     child = lanes.log("runs").strip()
     wait_until(lambda: _state_of(child) in {"", "Z"}, 20)  # it dies once it gets the core; by itself after 50 s
     assert not (lanes.state / "jobs/waits/log").exists()
+
+
+def test_a_job_that_is_cancelled_while_it_begins_is_ended(lanes: Lanes, tmp_path: Path) -> None:
+    programs, begins, go = tmp_path / "programs", tmp_path / "begins", tmp_path / "go"
+    programs.mkdir()
+    script = f'#!/bin/sh\n: > {begins}; until [ -e {go} ]; do sleep 0.05; done; exec "{shutil.which("date")}" "$@"\n'
+    lanes.call("begin", "first", CORE, "1")  # it asks for the time as well
+    (programs / "date").write_text(script)  # the time is asked when a job begins, before it has a process
+    (programs / "date").chmod(0o755)
+    lanes.environment["PATH"] = f"{programs}:{lanes.environment['PATH']}"
+    lanes.call("begin", "a", CORE, "0")
+    lanes.call("queue", "a", "begins", "60", "sleep", "50")
+    wait_until(begins.exists, 20)
+    lanes.call("cancel", "begins")
+    go.touch()
+    lanes.until_written("begins/seconds")
+    assert lanes.code("begins") == "cancelled"
+    assert int((lanes.state / "jobs/begins/seconds").read_text()) < 40
 
 
 def test_results_are_packed_without_models(lanes: Lanes) -> None:
