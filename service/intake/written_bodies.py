@@ -54,7 +54,13 @@ def write_json(out: BinaryIO, content: object) -> None:
 
 def multipart_body(reply: Reply) -> tuple[str, bytes]:
     """Return boundary and body; the boundary is a digest of the pictures, so none of them can contain it."""
-    digest, out = hashlib.sha256(), BytesIO()
+    out = BytesIO()
+    return write_multipart(out, reply), out.getvalue()
+
+
+def write_multipart(out: BinaryIO, reply: Reply) -> str:
+    """Write a body as `multipart_body` returns it, and return its boundary."""
+    digest = hashlib.sha256()
     for picture in reply.pictures:
         digest.update(picture.body)
     boundary = digest.hexdigest()
@@ -66,7 +72,7 @@ def multipart_body(reply: Reply) -> tuple[str, bytes]:
             out.write(piece)
         out.write(b"\r\n")
     out.write(f"--{boundary}--\r\n".encode("ascii"))
-    return boundary, out.getvalue()
+    return boundary
 
 
 def _pieces(file: bytes) -> Iterable[memoryview]:

@@ -13,7 +13,7 @@ from typing_extensions import Buffer
 from service.core.call import Timings
 from service.core.pictures import Size
 from service.core.reply import Encoded, Reply
-from service.intake.written_bodies import json_body, multipart_body, write_json
+from service.intake.written_bodies import json_body, multipart_body, write_json, write_multipart
 
 MOST_BYTES = 2**19
 FILE = bytes(range(256)) * 4096
@@ -58,6 +58,12 @@ def test_a_large_file_is_written_in_pieces_so_that_other_threads_run_between_the
 
 def reply(*pictures: Encoded) -> Reply:
     return Reply(pictures, "image/png", Size(1, 1), "photos/1", "fake/fp32", 1, None, None, Timings())
+
+
+def test_a_large_picture_of_a_multipart_body_is_written_in_pieces_too() -> None:
+    out = Writes()
+    write_multipart(out, reply(Encoded(FILE, None)))
+    assert max(out.sizes) <= MOST_BYTES < len(FILE)
 
 
 def test_the_parts_of_a_multipart_body_are_the_files() -> None:
