@@ -56,16 +56,25 @@ async def test_jobs_that_one_server_accepts_are_run_by_all(
     start_fleet: StartFleet, files: Files, http: httpx.AsyncClient
 ) -> None:
     fleet = start_fleet(2, fake_batch_ms=100, max_batch_size=1)
-    sent = [http.post(f"{fleet.url(0)}{PATH}", files=files, headers=ASYNC) for _ in range(30)]
-    for reply in await asyncio.gather(*sent):
-        assert (await ended(http, fleet, reply.headers["location"]))["status"] == "succeeded"
 
     def ran() -> list[int]:
         return [len(node.lines("job ended")) for node in fleet.nodes]
 
-    await until(lambda: sum(ran()) >= 30)  # the log line follows the job's end in the ledger
-    assert sum(ran()) == 30
-    assert min(ran()) >= 5, ran()
+    async def run_thirty() -> list[int]:
+        """Send thirty jobs to one server, and return how many of them each has run."""
+        before = ran()
+        sent = [http.post(f"{fleet.url(0)}{PATH}", files=files, headers=ASYNC) for _ in range(30)]
+        for reply in await asyncio.gather(*sent):
+            assert (await ended(http, fleet, reply.headers["location"]))["status"] == "succeeded"
+        await until(lambda: sum(ran()) >= sum(before) + 30)  # the log line follows the job's end in the ledger
+        after = ran()
+        assert sum(after) == sum(before) + 30
+        return [now - then for now, then in zip(after, before, strict=True)]
+
+    shares = [await run_thirty()]
+    while min(shares[-1]) < 5:  # a server that pauses for seconds leaves the others its share
+        assert len(shares) < 4, shares
+        shares.append(await run_thirty())
 
 
 async def test_the_same_key_at_all_servers_at_once_is_computed_once(
