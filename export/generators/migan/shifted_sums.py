@@ -21,20 +21,23 @@ class ShiftedSum(nn.Module):
     def __init__(self, conv: nn.Conv2d) -> None:
         super().__init__()
         self.side, self.stride, self.padding = conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
-        taps = conv.weight.detach().float()[:, 0].permute(1, 2, 0)
-        self.register_buffer("weight", taps.contiguous())  # side×side×C: channels lie together, as in the features
-        self.register_buffer("bias", None if conv.bias is None else conv.bias.detach().float())
+        # side×1×C×1×1×side: each row is broadcast with its windows; channels lie together, as in the features
+        taps = conv.weight.detach().float()[:, 0].permute(1, 2, 0).contiguous()
+        self.register_buffer("weight", taps.permute(0, 2, 1)[:, None, :, None, None])
+        self.register_buffer("bias", None if conv.bias is None else conv.bias.detach().float()[:, None, None])
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map N×C×H×W to N×C×H'×W' of the same type."""
-        height = x.shape[2] + 2 * self.padding - self.side + 1  # at stride 1
-        windows = F.pad(x, (self.padding,) * 4).unfold(3, self.side, self.stride)
-        rows = [
-            (windows[:, :, row : row + height : self.stride].float() * self.weight[row].t()[:, None, None]).sum(-1)
-            for row in range(self.side)
+        """Map N×C×H×W to N×C×H'×W' of the same type.
+
+        All rows are cut at once, as torch.export takes milliseconds for each operator and as many again to load it.
+        """
+        windows = F.pad(x, (self.padding,) * 4).unfold(3, self.side, self.stride).unfold(2, self.side, self.stride)
+        rows = [  # an FP16 value times an FP32 weight is FP32
+            (row * weight).sum(-1) for row, weight in zip(windows.unbind(-1), self.weight.unbind(), strict=True)
         ]
         total = sum(rows[1:], start=rows[0])
-        return (total if self.bias is None else total + self.bias[:, None, None]).to(x.dtype)
+        total = total if self.bias is None else total + self.bias
+        return total if total.dtype == x.dtype else total.to(x.dtype)
 
 
 def shift_depthwise(net: nn.Module) -> nn.Module:
