@@ -108,11 +108,12 @@ def _refuse_rivals(
         OptionInvalid: there are others than the chosen one; the message has the flag for each.
     """
     own = chosen.origins[0]
-    if len(chosen.origins) > 1 or not own.path or not _loads(chosen):
+    others = rivals_of(own, ranked) if len(chosen.origins) == 1 and own.path else []
+    if not others or not _loads(chosen):  # in this order, as most files have no other and a net takes long to build
         return
     rivals = [
         part
-        for part in rivals_of(own, ranked)
+        for part in others
         for outcome in _outcomes(families, Joined(part.path, part.state, (part,)), ranked, overrides)
         if isinstance(outcome, RecognisedNet) and _loads(outcome)
     ]
