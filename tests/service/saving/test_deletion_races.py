@@ -32,7 +32,11 @@ def another(root: Path, endpoint: str, what: str) -> Iterator[subprocess.Popen[s
     """Start another process on the same folder; yields it when it is ready, and kills it at the end."""
     command = [sys.executable, "-m", "tests.service.saving.saver", str(root), endpoint, what]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=os.environ) as process:
+    # `save` promises results until the pipe is full: 2,000 on a disk, 500 in a bucket, which saves a fifth as fast
+    size = 16_384 if endpoint else -1
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=os.environ, pipesize=size
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         try:
