@@ -1,7 +1,8 @@
-"""Functions run outside of coverage, as tracing files of other projects would take most of their time."""
+"""Functions run without coverage or the garbage collector where other projects' code would take most of their time."""
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -22,5 +23,21 @@ def untraced(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
             return function(*arguments, **options)
         finally:
             sys.settrace(tracer)
+
+    return call
+
+
+def uncollected(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Return the function, run without garbage collections if they are on."""
+
+    @wraps(function)
+    def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
+            return function(*arguments, **options)
+        finally:
+            if was_on:
+                gc.enable()
 
     return call

@@ -26,7 +26,7 @@ from export.parity import onnx_backend, torch_backend
 from export.parity_inputs import find_pictures, parity_inputs
 from export.recognition import recognise
 from export.states.finding import StateDict
-from tests.untraced import untraced
+from tests.untraced import uncollected, untraced
 
 ROOT = Path(__file__).resolve().parents[2]
 Feed = dict[str, NDArray[Any]]
@@ -61,10 +61,13 @@ def _one_torch_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _untraced_programs() -> Iterator[None]:
-    """Write and load programs outside of coverage, which would double their time, nearly all in torch's own Python."""
+    """Write and load programs outside of coverage, which would double their time, nearly all in torch's own Python.
+
+    The garbage collector is off meanwhile: it takes a quarter of the rest, as everything that is made is kept.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for name in ("export", "save", "load"):
-            patch.setattr(torch.export, name, untraced(getattr(torch.export, name)))
+            patch.setattr(torch.export, name, uncollected(untraced(getattr(torch.export, name))))
         yield
 
 
