@@ -75,7 +75,10 @@ class Level:
             trust=np.maximum(trust, parameters.trust_least).astype(np.float32).ravel(),
             guide=guide.ravel(),
             valid=known.astype(np.uint8).ravel(),
+            known=(~hole).astype(np.uint8).ravel(),
             redrawn=redrawn.astype(np.uint8).ravel(),
+            across=np.zeros_like(self._now),
+            down=np.zeros_like(self._now),
             numbers=numbers,
             targets=targets,
             sources=_indices(known),
@@ -126,12 +129,16 @@ class Level:
             )
 
     def _vote(self, kernel: Kernel) -> None:
-        """Set each pixel to the mean of the matched patches over it; close matches in trusted places weigh most."""
+        """Set each pixel to the mean of the matched patches over it; close matches in trusted places weigh most.
+
+        Then blend: where patches of different light meet, the mean has edges that none of them has.
+        """
         typical = np.percentile(self.distances, 75) + 1e-6
         weights = self.view.trust[self.view.targets] * np.exp(-self.distances / typical) + 1e-6
         arrays = self.matches, weights.astype(np.float32), _window(self.parameters.vote_decay)
         rows = _parts(self.height, self._part_count)
         self._run_steps([partial(kernel.vote, self.view, part, *arrays) for part in rows])
+        kernel.blend(self.view, self.parameters.vote_pull)
 
     def upsample_matches(self, half: Level, random: np.random.Generator) -> None:
         """Start from the matches at half the size; where those are not known patches of this size, from random ones."""

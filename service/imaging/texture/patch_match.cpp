@@ -1,11 +1,13 @@
-// A sweep of PatchMatch over a part of its targets, and the vote of the matches for some rows. patch_match.py calls them,
-// several at once, too. A sweep writes to its own targets alone, and sees the matches of the others as they were before,
-// so the result is the same however many threads there are.
+// A sweep of PatchMatch over a part of its targets, the vote of the matches for some rows, and the blend of the votes.
+// patch_match.py calls them, several sweeps or votes at once, too. A sweep writes to its own targets alone, and sees
+// the matches of the others as they were before, so the result is the same however many threads there are.
 //
-// Sources: Barnes et al., "PatchMatch", SIGGRAPH 2009 (propagation, random search); Wexler et al., "Space-Time Completion
-// of Video", PAMI 2007 (the vote). Vectors of GCC and Clang in place of intrinsics: the compiler splits them for the
-// instruction set that it is given. Every sum has a fixed order, so that all of them compute the same bits.
+// Sources: Barnes et al., "PatchMatch", SIGGRAPH 2009 (propagation, random search); Wexler et al., "Space-Time
+// Completion of Video", PAMI 2007 (the vote); Darabi et al., "Image Melding", SIGGRAPH 2012 (the vote of differences,
+// and the blend). Vectors of GCC and Clang in place of intrinsics: the compiler splits them for the instruction set
+// that it is given. Every sum has a fixed order, so that all of them compute the same bits.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -22,7 +24,9 @@ struct View {  // as View in patch_match.py; planes are height*width*3 floats, a
     const float *trust;         // height*width: what a pixel weighs in a patch
     const float *guide;         // height*width*16: what the fill looks like at a distance
     const uint8_t *valid;       // height*width: 1 at centres of known patches
+    const uint8_t *known;       // height*width: 1 outside the hole
     const uint8_t *redrawn;     // height*width: 1 where the vote counts
+    float *across, *down;       // as now: voted differences to the next pixel to the right, and to the one below
     const int32_t *numbers;     // height*width: number of the target at that place, else -1
     const int32_t *targets, *sources;  // centres of patches to be matched, and of known ones, in order of rows
 };
@@ -226,13 +230,38 @@ extern "C" void sweep(const View *view, const Step *step, const Part *part, cons
     Search(*view, *step, *part, before, matches, distances).run();
 }
 
+struct Mean {  // weighted means of the pixels of some rows
+    std::vector<float> sums, totals;
+
+    explicit Mean(size_t pixels) : sums(pixels * PLANES + 16), totals(pixels) {}
+    void add(size_t place, const Row &values, const float *weights, int count) {  // a row of a patch, `count` pixels
+        float part[16] = {0};
+        for (int x = 0; x < count; x++) {
+            totals[place + x] += weights[x];
+            for (int plane = 0; plane < PLANES; plane++) part[x * PLANES + plane] = weights[x];
+        }
+        float *sum = sums.data() + place * PLANES;
+        const Row more = load(sum) + load(part) * values;
+        memcpy(sum, &more, sizeof more);
+    }
+    void write(size_t pixel, float *to) const {
+        for (int plane = 0; plane < PLANES; plane++) to[plane] = sums[pixel * PLANES + plane] / totals[pixel];
+    }
+};
+
 // Sets the redrawn pixels of some rows to the mean of the matched patches over them, weighted and under the window (25
-// floats). Every pixel adds its patches in the order of targets.
+// floats), and the differences of neighbours to the mean of those in the patches. Every pixel adds its patches in the
+// order of targets.
 extern "C" void vote(const View *view, const Part *rows, const int32_t *matches, const float *weights,
                      const float *window) {
     const int width = view->width, end_row = std::min(rows->end + R, view->height);
     const size_t pixels = size_t(rows->end - rows->begin) * width, start = size_t(rows->begin) * width;
-    std::vector<float> sums(pixels * PLANES + 16), totals(pixels);
+    Mean colours(pixels), across(pixels), down(pixels);
+    float pairs[SIDE * SIDE], columns[SIDE * SIDE];  // windows of a pixel with its neighbour to the right, and below
+    for (int k = 0; k < SIDE * SIDE; k++) {
+        pairs[k] = k % SIDE < SIDE - 1 ? std::sqrt(window[k] * window[k + 1]) : 0;
+        columns[k] = k / SIDE < SIDE - 1 ? std::sqrt(window[k] * window[k + SIDE]) : 0;
+    }
     const int32_t *const targets = view->targets, *const after = targets + view->target_count;
     const int first = std::lower_bound(targets, after, std::max(rows->begin - R, 0) * width) - targets;
     const int last = std::lower_bound(targets, after, end_row * width) - targets;
@@ -240,20 +269,99 @@ extern "C" void vote(const View *view, const Part *rows, const int32_t *matches,
         for (int y = 0; y < SIDE; y++) {
             const int shift = (y - R) * width - R, place = view->targets[which] + shift, row = place / width;
             if (row < rows->begin || row >= rows->end) continue;
-            float part[16] = {0};
+            float weighted[3][SIDE];
             for (int x = 0; x < SIDE; x++) {
-                const float weight = weights[which] * window[y * SIDE + x];
-                totals[place - start + x] += weight;
-                for (int plane = 0; plane < PLANES; plane++) part[x * PLANES + plane] = weight;
+                const int k = y * SIDE + x;
+                weighted[0][x] = weights[which] * window[k];
+                weighted[1][x] = weights[which] * pairs[k];
+                weighted[2][x] = weights[which] * columns[k];
             }
-            float *sum = sums.data() + (place - start) * PLANES;
-            const Row more = load(sum) + load(part) * load(view->source + size_t(matches[which] + shift) * PLANES);
-            memcpy(sum, &more, sizeof more);
+            const float *from = view->source + size_t(matches[which] + shift) * PLANES;
+            const Row values = load(from);
+            colours.add(place - start, values, weighted[0], SIDE);
+            across.add(place - start, load(from + PLANES) - values, weighted[1], SIDE - 1);
+            if (y < SIDE - 1) down.add(place - start, load(from + width * PLANES) - values, weighted[2], SIDE);
         }
-    for (size_t pixel = 0; pixel < pixels; pixel++)
-        if (view->redrawn[start + pixel] && totals[pixel] > 0)
-            for (int plane = 0; plane < PLANES; plane++)
-                view->now[(start + pixel) * PLANES + plane] = sums[pixel * PLANES + plane] / totals[pixel];
+    for (size_t pixel = 0; pixel < pixels; pixel++) {
+        const size_t place = (start + pixel) * PLANES;
+        if (view->redrawn[start + pixel] && colours.totals[pixel] > 0) colours.write(pixel, view->now + place);
+        if (across.totals[pixel] > 0) across.write(pixel, view->across + place);
+        if (down.totals[pixel] > 0) down.write(pixel, view->down + place);
+    }
 }
 
-extern "C" uint32_t built_from() { return 0x0b901224; }  // CRC-32 of the other lines; compiled.py asks for it
+static inline Quarter pixel_at(const float *plane, int place) {
+    Quarter found;
+    memcpy(&found, plane + size_t(place) * PLANES, sizeof found);
+    return found;
+}
+
+class Blend {
+    static constexpr int SWEEPS = 10;  // of successive over-relaxation
+    static constexpr float OVER = 1.45f;  // the best for ten sweeps at a pull of 0.1: a hundredth of the change is left
+
+    // A redrawn pixel. Its colour is to be `rest` plus those of its neighbours, divided by the pull plus their number.
+    struct Unknown {
+        Quarter rest;
+        int32_t place, count, neighbours[4];  // as numbers of unknowns; 0: a known neighbour, which is in `rest`
+    };
+
+    const View &view;
+    const float pull;
+    std::vector<Unknown> unknowns{1};
+    std::vector<Quarter> colours{1};  // of the unknowns; the first one stays 0
+
+    void lean(Unknown &one, int other, Quarter slope) {  // slope: from the other pixel to this one
+        if (!view.known[other]) return;
+        one.rest += pixel_at(view.now, other) + slope;
+        one.count++;
+    }
+    void join(int one, int other, Quarter slope) {
+        Unknown &mine = unknowns[one], &theirs = unknowns[other];
+        mine.rest += slope, theirs.rest -= slope;
+        mine.neighbours[mine.count++] = other, theirs.neighbours[theirs.count++] = one;
+    }
+
+  public:
+    Blend(const View &v, float p) : view(v), pull(p) {
+        const int width = view.width, height = view.height;
+        const size_t most = 1 + std::count(view.redrawn, view.redrawn + size_t(width) * height, uint8_t(1));
+        unknowns.reserve(most), colours.reserve(most);
+        std::vector<int32_t> above(width);  // the unknown in each column of the row above, and to the left of this row
+        for (int y = 0, place = 0; y < height; y++)
+            for (int x = 0; x < width; x++, place++) {
+                const int upper = above[x], left = x > 0 ? above[x - 1] : 0, own = int(unknowns.size());
+                above[x] = view.redrawn[place] ? own : 0;
+                if (!view.redrawn[place]) continue;
+                colours.push_back(pixel_at(view.now, place));
+                unknowns.push_back({colours[own] * pull, place, 0, {0}});
+                Unknown &one = unknowns[own];
+                if (left) join(own, left, pixel_at(view.across, place - 1));
+                else if (x > 0) lean(one, place - 1, pixel_at(view.across, place - 1));
+                if (upper) join(own, upper, pixel_at(view.down, place - width));
+                else if (y > 0) lean(one, place - width, pixel_at(view.down, place - width));
+                if (x < width - 1) lean(one, place + 1, -pixel_at(view.across, place));
+                if (y < height - 1) lean(one, place + width, -pixel_at(view.down, place));
+            }
+    }
+
+    void run() {
+        float factors[5];
+        for (int count = 0; count < 5; count++) factors[count] = OVER / (pull + count);
+        for (int sweep = 0; sweep < SWEEPS; sweep++)
+            for (size_t k = 1; k < unknowns.size(); k++) {
+                const Unknown &one = unknowns[k];
+                Quarter sum = one.rest;  // the pixel to the left comes last, because its colour has just been computed
+                for (int which = 3; which >= 0; which--) sum += colours[one.neighbours[which]];
+                colours[k] = colours[k] * (1 - OVER) + sum * factors[one.count];
+            }
+        for (size_t k = 1; k < unknowns.size(); k++)
+            memcpy(view.now + size_t(unknowns[k].place) * PLANES, &colours[k], PLANES * sizeof(float));
+    }
+};
+
+// Changes the voted colours of all redrawn pixels so that neighbours differ as voted, by least squares: a colour that
+// is not as voted costs `pull`, a difference 1. Neighbours are in one patch of a target, so their difference is voted.
+extern "C" void blend(const View *view, float pull) { Blend(*view, pull).run(); }
+
+extern "C" uint32_t built_from() { return 0x7c25edc5; }  // CRC-32 of the other lines; compiled.py asks for it

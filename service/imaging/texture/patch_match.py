@@ -13,7 +13,7 @@ from service.lifecycle.compiled import address, load_library
 
 _EXTENSION = f"{__package__}._patch_match"
 """Name of the extension module in pyproject.toml."""
-_SOURCE = 0x0B901224
+_SOURCE = 0x7C25EDC5
 """Digest of patch_match.cpp, by which a library of another version is rejected."""
 PADDING = 16
 """Values after the end of an array that the C++ may read and write, because it takes several at a time."""
@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 
 class View(NamedTuple):
-    """A picture H×W as the kernel reads it. Arrays are flat; `now` and `source` have `PADDING` more values."""
+    """A picture H×W as the kernel reads it. Arrays are flat; those of H·W·3 have `PADDING` more values."""
 
     height: int
     width: int
@@ -63,8 +63,14 @@ class View(NamedTuple):
     """H·W·16: the features of each pixel that are matched besides its colour."""
     valid: NDArray[np.uint8]
     """H·W, 1 at centres of known patches."""
+    known: NDArray[np.uint8]
+    """H·W, 1 outside the hole."""
     redrawn: NDArray[np.uint8]
     """H·W, 1 where the vote sets pixels."""
+    across: Floats
+    """H·W·3, differences from each pixel to the next one to the right; the vote writes to it."""
+    down: Floats
+    """H·W·3, differences from each pixel to the one below; the vote writes to it."""
     numbers: Indices
     """H·W, the number of the target at each pixel, -1 where there is none."""
     targets: Indices
@@ -91,12 +97,22 @@ class Kernel(Protocol):
     def vote(self, view: View, rows: Part, matches: Indices, weights: Floats, window: Floats) -> None:
         """Set the redrawn pixels of some rows of `view.now` to the weighted mean of the matched patches over them.
 
+        The differences between neighbours, `view.across` and `view.down`, are set in the same way.
+
         Args:
             view: the picture.
             rows: the rows.
             matches: the source of each target.
             weights: the weight of each target's patch.
             window: 5·5, the weights of the pixels of a patch.
+        """
+
+    def blend(self, view: View, pull: float) -> None:
+        """Change the redrawn pixels of `view.now` by least squares, so that they differ from neighbours as voted.
+
+        Args:
+            view: the picture, after the vote of all its rows.
+            pull: the weight of the voted colours against the voted differences, above 0.
         """
 
 
@@ -113,6 +129,9 @@ class StoppableKernel(NamedTuple):
     def vote(self, view: View, rows: Part, matches: Indices, weights: Floats, window: Floats) -> None:
         self.kernel.vote(view, rows, matches, weights, window)
 
+    def blend(self, view: View, pull: float) -> None:
+        self.kernel.blend(view, pull)
+
 
 def installed_kernel() -> CompiledKernel | None:
     """Load the extension; None if Retouch was installed without it, or it is that of another version."""
@@ -120,7 +139,10 @@ def installed_kernel() -> CompiledKernel | None:
     return None if library is None else CompiledKernel(library)
 
 
-_PLANES = "now", "source", "trust", "guide", "valid", "redrawn", "numbers", "targets", "sources"
+_PLANES = (
+    *("now", "source", "trust", "guide", "valid", "known", "redrawn", "across", "down"),
+    *("numbers", "targets", "sources"),
+)
 
 
 class _View(ctypes.Structure):
@@ -150,7 +172,7 @@ class CompiledKernel:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
-        self._library.sweep.restype = self._library.vote.restype = None
+        self._library.sweep.restype = self._library.vote.restype = self._library.blend.restype = None
 
     def sweep(self, view: View, step: Step, part: Part, before: Indices, matches: Indices, distances: Floats) -> None:
         chosen = _Step(*step[:-1], step.seed % 2**32)
@@ -160,6 +182,9 @@ class CompiledKernel:
     def vote(self, view: View, rows: Part, matches: Indices, weights: Floats, window: Floats) -> None:
         arrays = map(address, (matches, weights, window))
         self._library.vote(_passed(view), ctypes.byref(_Part(*rows)), *arrays)
+
+    def blend(self, view: View, pull: float) -> None:
+        self._library.blend(_passed(view), ctypes.c_float(pull))
 
 
 def _passed(view: View) -> Any:

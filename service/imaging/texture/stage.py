@@ -1,7 +1,8 @@
 """The texture stage: the fill of a net gets texture that is copied from the known part of the picture.
 
 Sources: Barnes et al., "PatchMatch", SIGGRAPH 2009; Wexler et al., "Space-Time Completion of Video", PAMI 2007 (search
-and vote in turn); Darabi et al., "Image Melding", SIGGRAPH 2012 (low frequencies apart from texture, coherence).
+and vote in turn); Darabi et al., "Image Melding", SIGGRAPH 2012 (low frequencies apart from texture, coherence, the
+blend of the votes).
 """
 
 from __future__ import annotations

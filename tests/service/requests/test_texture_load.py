@@ -37,6 +37,9 @@ class Held:
     def vote(self, *args: Any) -> None:
         self._kernel.vote(*args)
 
+    def blend(self, *args: Any) -> None:
+        self._kernel.blend(*args)
+
 
 def ask(running: Any, files: Files, data: dict[str, str], allowed_ms: int = 30_000) -> httpx.Response:
     with running.client() as client:
