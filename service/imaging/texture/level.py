@@ -138,7 +138,7 @@ class Level:
         arrays = self.matches, weights.astype(np.float32), _window(self.parameters.vote_decay)
         rows = _parts(self.height, self._part_count)
         self._run_steps([partial(kernel.vote, self.view, part, *arrays) for part in rows])
-        kernel.blend(self.view, self.parameters.vote_pull)
+        kernel.blend(self.view, self.parameters.vote_pull, self.parameters.outline)
 
     def upsample_matches(self, half: Level, random: np.random.Generator) -> None:
         """Start from the matches at half the size; where those are not known patches of this size, from random ones."""

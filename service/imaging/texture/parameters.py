@@ -64,5 +64,8 @@ class Parameters:
     vote_pull: float = 0.1
     """Weight of the voted colours against the voted differences of neighbours, when votes are blended. A large one
     keeps the edges between patches; a smaller one gains nothing, and takes more sweeps to solve."""
+    outline: float = 0.15
+    """How far the colours of neighbours may be from their voted difference, in RGB of [0, 1], to be blended. Without it
+    an outline that no patch has, as between copied sky and copied ground, becomes a haze."""
     seed: int = 0
     """Seed of the random search."""

@@ -307,10 +307,19 @@ class Blend {
     };
 
     const View &view;
-    const float pull;
+    const float pull, outline;  // the outline to the power of four
     std::vector<Unknown> unknowns{1};
     std::vector<Quarter> colours{1};  // of the unknowns; the first one stays 0
 
+    // The difference to aim at between two neighbours: the voted one where patches of different light meet, and that of
+    // the voted colours where the two are further apart than `outline`. There patches of sky meet patches of ground,
+    // which have no such difference themselves, and the blend would make a haze of it.
+    Quarter slope(const float *voted, int place, int next) const {
+        const Quarter found = pixel_at(voted, place), drawn = pixel_at(view.now, next) - pixel_at(view.now, place);
+        const Quarter squares = (drawn - found) * (drawn - found);
+        const float square = squares[0] + squares[1] + squares[2], fourth = square * square;
+        return found + (drawn - found) * (fourth / (fourth + outline));
+    }
     void lean(Unknown &one, int other, Quarter slope) {  // slope: from the other pixel to this one
         if (!view.known[other]) return;
         one.rest += pixel_at(view.now, other) + slope;
@@ -323,7 +332,7 @@ class Blend {
     }
 
   public:
-    Blend(const View &v, float p) : view(v), pull(p) {
+    Blend(const View &v, float p, float o) : view(v), pull(p), outline(o * o * o * o) {
         const int width = view.width, height = view.height;
         const size_t most = 1 + std::count(view.redrawn, view.redrawn + size_t(width) * height, uint8_t(1));
         unknowns.reserve(most), colours.reserve(most);
@@ -336,12 +345,12 @@ class Blend {
                 colours.push_back(pixel_at(view.now, place));
                 unknowns.push_back({colours[own] * pull, place, 0, {0}});
                 Unknown &one = unknowns[own];
-                if (left) join(own, left, pixel_at(view.across, place - 1));
-                else if (x > 0) lean(one, place - 1, pixel_at(view.across, place - 1));
-                if (upper) join(own, upper, pixel_at(view.down, place - width));
-                else if (y > 0) lean(one, place - width, pixel_at(view.down, place - width));
-                if (x < width - 1) lean(one, place + 1, -pixel_at(view.across, place));
-                if (y < height - 1) lean(one, place + width, -pixel_at(view.down, place));
+                if (left) join(own, left, slope(view.across, place - 1, place));
+                else if (x > 0) lean(one, place - 1, slope(view.across, place - 1, place));
+                if (upper) join(own, upper, slope(view.down, place - width, place));
+                else if (y > 0) lean(one, place - width, slope(view.down, place - width, place));
+                if (x < width - 1) lean(one, place + 1, -slope(view.across, place, place + 1));
+                if (y < height - 1) lean(one, place + width, -slope(view.down, place, place + width));
             }
     }
 
@@ -362,6 +371,7 @@ class Blend {
 
 // Changes the voted colours of all redrawn pixels so that neighbours differ as voted, by least squares: a colour that
 // is not as voted costs `pull`, a difference 1. Neighbours are in one patch of a target, so their difference is voted.
-extern "C" void blend(const View *view, float pull) { Blend(*view, pull).run(); }
+// Colours whose difference is `outline` from the voted one keep half of it, and larger ones more.
+extern "C" void blend(const View *view, float pull, float outline) { Blend(*view, pull, outline).run(); }
 
-extern "C" uint32_t built_from() { return 0x7c25edc5; }  // CRC-32 of the other lines; compiled.py asks for it
+extern "C" uint32_t built_from() { return 0x30305a2b; }  // CRC-32 of the other lines; compiled.py asks for it

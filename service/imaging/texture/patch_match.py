@@ -13,7 +13,7 @@ from service.lifecycle.compiled import address, load_library
 
 _EXTENSION = f"{__package__}._patch_match"
 """Name of the extension module in pyproject.toml."""
-_SOURCE = 0x7C25EDC5
+_SOURCE = 0x30305A2B
 """Digest of patch_match.cpp, by which a library of another version is rejected."""
 PADDING = 16
 """Values after the end of an array that the C++ may read and write, because it takes several at a time."""
@@ -107,12 +107,14 @@ class Kernel(Protocol):
             window: 5·5, the weights of the pixels of a patch.
         """
 
-    def blend(self, view: View, pull: float) -> None:
+    def blend(self, view: View, pull: float, outline: float) -> None:
         """Change the redrawn pixels of `view.now` by least squares, so that they differ from neighbours as voted.
 
         Args:
             view: the picture, after the vote of all its rows.
             pull: the weight of the voted colours against the voted differences, above 0.
+            outline: a voted colour's difference to its neighbour is kept where it is further than this, in RGB of
+                [0, 1], from the voted difference; above 0.
         """
 
 
@@ -129,8 +131,8 @@ class StoppableKernel(NamedTuple):
     def vote(self, view: View, rows: Part, matches: Indices, weights: Floats, window: Floats) -> None:
         self.kernel.vote(view, rows, matches, weights, window)
 
-    def blend(self, view: View, pull: float) -> None:
-        self.kernel.blend(view, pull)
+    def blend(self, view: View, pull: float, outline: float) -> None:
+        self.kernel.blend(view, pull, outline)
 
 
 def installed_kernel() -> CompiledKernel | None:
@@ -183,8 +185,8 @@ class CompiledKernel:
         arrays = map(address, (matches, weights, window))
         self._library.vote(_passed(view), ctypes.byref(_Part(*rows)), *arrays)
 
-    def blend(self, view: View, pull: float) -> None:
-        self._library.blend(_passed(view), ctypes.c_float(pull))
+    def blend(self, view: View, pull: float, outline: float) -> None:
+        self._library.blend(_passed(view), ctypes.c_float(pull), ctypes.c_float(outline))
 
 
 def _passed(view: View) -> Any:

@@ -25,17 +25,26 @@ def test_it_starts_from_the_fill_at_the_edge_and_from_copied_pixels_inside(kerne
     assert (np.diff(shares[12:32]) <= 0).all()
 
 
-def test_patches_of_different_light_meet_without_an_edge(kernel: CompiledKernel) -> None:
-    """Half of the hole is copied from a dark place and half from a bright one; both are flat, and so is its edge."""
+def middle_of_two_halves(dark: float, bright: float, kernel: CompiledKernel) -> np.ndarray:
+    """Return the middle of a hole, half copied from a dark place and half from a bright one; both are flat."""
     hole = np.zeros((64, 128), np.bool_)
     hole[16:48, 32:96] = True
     grey = np.full((64, 128, 3), 0.5, np.float32)
-    grey[:12, :64], grey[:12, 64:] = 0.3, 0.7
+    grey[:12, :64], grey[:12, 64:] = dark, bright
     level = Level(grey, hole, hole, Parameters(low_share=0, trust_decay=0.5), 1, run_sequentially)
-    bright = level.view.targets % 128 >= 64
-    level.matches[:] = np.where(bright, 5 * 128 + 96, 5 * 128 + 32)
+    on_the_right = level.view.targets % 128 >= 64
+    level.matches[:] = np.where(on_the_right, 5 * 128 + 96, 5 * 128 + 32)
     level.start(kernel)
-    middle = level.picture()[32, 44:84, 0]
-    assert middle[0] < 0.45
-    assert middle[-1] > 0.55
-    assert np.abs(np.diff(middle)).max() < 0.05
+    return level.picture()[32, 44:84, 0]
+
+
+def test_patches_of_different_light_meet_without_an_edge(kernel: CompiledKernel) -> None:
+    middle = middle_of_two_halves(0.48, 0.52, kernel)
+    assert middle[0] < 0.495
+    assert middle[-1] > 0.505
+    assert np.abs(np.diff(middle)).max() < 0.005
+
+
+def test_an_outline_between_copies_of_different_things_stays(kernel: CompiledKernel) -> None:
+    middle = middle_of_two_halves(0.2, 0.8, kernel)
+    assert np.abs(np.diff(middle)).max() > 0.1

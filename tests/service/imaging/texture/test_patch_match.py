@@ -107,9 +107,21 @@ def test_the_differences_that_are_voted_are_those_of_the_source(kernel: Compiled
     assert np.allclose(down, np.diff(picture, axis=0)[2:21, 26:45], atol=1e-5)
 
 
-def blended_exactly(view: View, pull: float) -> np.ndarray:
+def aims(view: View, outline: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the differences to the next pixel and to the one below that a blend aims at, red, H×W."""
+    now, *voted = (plane[:-16].reshape(view.height, view.width, 3) for plane in (view.now, view.across, view.down))
+    found = []
+    for axis, differences in zip((1, 0), voted, strict=True):
+        drawn = np.diff(now, axis=axis, append=0)
+        fourth = ((drawn - differences) ** 2).sum(2, keepdims=True) ** 2
+        found.append((differences + (drawn - differences) * fourth / (fourth + outline**4))[..., 0])
+    return found[0], found[1]
+
+
+def blended_exactly(view: View, pull: float, outline: float) -> np.ndarray:
     """Return the red channel after a blend, H×W, by solving all equations at once."""
-    now, across, down = (plane[:-16:3].reshape(view.height, view.width) for plane in (view.now, view.across, view.down))
+    now = view.now[:-16:3].reshape(view.height, view.width)
+    across, down = aims(view, outline)
     redrawn, known = (plane.reshape(view.height, view.width) > 0 for plane in (view.redrawn, view.known))
     number = np.cumsum(redrawn).reshape(redrawn.shape) - 1
     rows, values = [], []
@@ -133,8 +145,11 @@ def blended_exactly(view: View, pull: float) -> np.ndarray:
     return found
 
 
+@pytest.mark.parametrize("outline", [0.5, 100])
 @pytest.mark.parametrize("hole", [np.s_[3:9, 4:13], np.s_[0:12, 9:16], np.s_[11:12, 0:16]], ids=str)
-def test_the_blend_is_the_best_compromise_of_voted_colours_and_differences(kernel: CompiledKernel, hole) -> None:
+def test_the_blend_is_the_best_compromise_of_voted_colours_and_differences(
+    kernel: CompiledKernel, hole: tuple[slice, slice], outline: float
+) -> None:
     """The last column of the hole is not redrawn, and counts for nothing."""
     random = np.random.default_rng(0)
     masked = np.zeros((12, 16), np.bool_)
@@ -143,8 +158,8 @@ def test_the_blend_is_the_best_compromise_of_voted_colours_and_differences(kerne
     view.redrawn.reshape(12, 16)[:, hole[1].stop - 1] = 0
     for plane in (view.across, view.down):
         plane[:-16] = random.normal(0, 0.2, plane.size - 16)
-    before, wanted = view.now.copy(), blended_exactly(view, 0.1)
-    kernel.blend(view, 0.1)
+    before, wanted = view.now.copy(), blended_exactly(view, 0.1, outline)
+    kernel.blend(view, 0.1, outline)
     redrawn = np.append(np.repeat(view.redrawn > 0, 3), np.zeros(16, np.bool_))
     assert np.array_equal(view.now[~redrawn], before[~redrawn])
     left, all_of_it = (np.abs(plane[:-16:3].reshape(12, 16) - wanted).max() for plane in (view.now, before))
