@@ -22,7 +22,7 @@ set -euo pipefail
 SELF=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 CARRIED=$(realpath "${CARRIED:-.carry}") WORK=${WORK:-/tmp/retouch} OUT=${OUT:-/tmp/retouch/out}
 CONFIG=${CONFIG:-training/configs/fill.toml} EXTRA=${EXTRA:-} SHAPES=${SHAPES:-256:32 384:16} NAME=${NAME:-run}
-if [ -d "$WORK/repo" ]; then SELF=$WORK/repo/training/fill_host.sh; fi
+if [ "$1" != stage ] && [ -d "$WORK/repo" ]; then SELF=$WORK/repo/training/fill_host.sh; fi
 cd "$(dirname "$SELF")/.."
 mkdir -p "$WORK/photos" "$WORK/site" "$WORK/$NAME" "$OUT"
 export CARRIED WORK OUT CONFIG EXTRA SHAPES NAME PYTHONPATH="$WORK/site:/tmp/retouch-site:$PWD" PYTHONUNBUFFERED=1
@@ -37,11 +37,14 @@ RUN=$WORK/$NAME
 READY=$RUN/compiled # exists when all shapes are compiled
 
 stage() {
-    if [ ! -d "$WORK/repo" ]; then
-        mkdir -p "$WORK/repo.partial"
-        cp -r training export engines "$WORK/repo.partial/"
-        mv "$WORK/repo.partial" "$WORK/repo"
+    if ! flock -n "$WORK/trains" true; then
+        echo "a run uses the copy of the code: fill_host.sh wait SECONDS, or end it first" >&2
+        return 1
     fi
+    rm -rf "$WORK/repo" "$WORK/repo.partial"
+    mkdir -p "$WORK/repo.partial"
+    cp -r training export engines "$WORK/repo.partial/"
+    mv "$WORK/repo.partial" "$WORK/repo"
     if compgen -G "$CARRIED/whl/*.whl" >/dev/null; then
         python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \
             --target "$WORK/site" "$CARRIED"/whl/*.whl

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import stat
+import struct
+import termios
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,27 +16,36 @@ _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 
 
 def close_connections(port: int) -> None:
-    """Close all TCP connections to a port of this process; what was sent on them still arrives.
+    """Close all TCP connections to a port of this process.
 
-    Clients get UNAVAILABLE for calls that have no answer, and may send them again.
+    Clients get UNAVAILABLE for calls that have no answer, and may send them again. A part of an answer that the client
+    has not received yet can be lost: see `unsent_bytes`.
     """
+    for connection in _connections(port):
+        with suppress(OSError):  # closed meanwhile
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+def unsent_bytes(port: int) -> int:
+    """Return the number of bytes that clients of a port of this process have not received yet."""
+    count = 0
+    for connection in _connections(port):
+        with suppress(OSError):  # closed meanwhile
+            (waiting,) = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))
+            count += waiting
+    return count
+
+
+def _connections(port: int) -> Iterator[socket.socket]:
+    """Yield duplicates of the connections to a port of this process, one after another."""
     with suppress(OSError):  # the system does not list the files, or the process may open none to read the list
         for path in Path("/dev/fd").iterdir():
             with suppress(OSError):  # closed meanwhile, or not a connection
-                _close_connection(int(path.name), port)
-
-
-def _close_connection(number: int, port: int) -> None:
-    """Close a file if it is a connection to that port.
-
-    Raises:
-        OSError: the file is not open, or is a socket that listens.
-    """
-    descriptor = os.dup(number)  # the number alone could become another file's meanwhile
-    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        return
-    with socket.socket(fileno=descriptor) as found:
-        if found.family in _FAMILIES and found.getsockname()[1] == port:
-            found.getpeername()
-            found.shutdown(socket.SHUT_RDWR)
+                descriptor = os.dup(int(path.name))  # the number alone could become another file's meanwhile
+                if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                    os.close(descriptor)
+                    continue
+                with socket.socket(fileno=descriptor) as found:
+                    if found.family in _FAMILIES and found.getsockname()[1] == port:
+                        found.getpeername()  # fails for a socket that listens
+                        yield found

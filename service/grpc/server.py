@@ -14,7 +14,7 @@ from service.app import Service
 from service.core.addresses import with_port
 from service.core.settings import Settings, SettingsInvalid
 from service.grpc.calls import Calls
-from service.grpc.connections import close_connections
+from service.grpc.connections import close_connections, unsent_bytes
 from service.grpc.message_memory import MessageMemory
 
 _MEMORY_DIVISOR = 4
@@ -89,9 +89,10 @@ async def open_grpc_server(service: Service) -> AsyncIterator[None]:
             drain = service.drain
             await wait_until_quiet(lambda: calls.latest_at, lambda: drain.forced)
             calls.close()
-            await wait_until_answered(lambda: calls.unanswered, lambda: drain.forced)
+            port = settings.grpc_port
+            await wait_until_answered(lambda: calls.unanswered + unsent_bytes(port), lambda: drain.forced)
             # a stopped server would answer calls that come now with CANCELLED, which no client sends again
-            close_connections(settings.grpc_port)
+            close_connections(port)
             await server.stop(None)
 
 
@@ -119,14 +120,17 @@ async def wait_until_quiet(
 
 
 async def wait_until_answered(
-    unanswered: Callable[[], int],
+    unsent: Callable[[], int],
     is_forced: Callable[[], bool],
     clock: Callable[[], float] = perf_counter,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Return when all calls are answered, or after `_REPLY_GRACE_S`. A forced end is noticed within a step."""
+    """Return when clients have received all answers, or after `_REPLY_GRACE_S`; if forced, within a step.
+
+    `unsent` returns the number of answers and bytes of them that are still to be sent.
+    """
     ends_at = clock() + _REPLY_GRACE_S
-    while unanswered() and not is_forced() and clock() < ends_at:
+    while unsent() and not is_forced() and clock() < ends_at:
         await sleep(_STEP_S)
 
 

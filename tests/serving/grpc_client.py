@@ -30,7 +30,7 @@ class Answered:
 
 
 class GrpcClient:
-    """A gRPC channel to a server.
+    """A gRPC channel to a server, with a connection of its own; gRPC would share one among equal channels.
 
     Args:
         address: host and port.
@@ -38,7 +38,7 @@ class GrpcClient:
     """
 
     def __init__(self, address: str, key: str = "") -> None:
-        self.channel = grpc.insecure_channel(address, options=UNLIMITED)
+        self.channel = grpc.insecure_channel(address, options=(*UNLIMITED, ("grpc.use_local_subchannel_pool", 1)))
         self._key = key
 
     def __enter__(self) -> GrpcClient:

@@ -55,6 +55,9 @@ def compiled(work: Path) -> list[Path]:
 def test_a_run_uses_a_copy_of_the_code_because_uploads_replace_the_files(host: Host, tmp_path: Path) -> None:
     folders = tmp_path / "work/folders"
     assert host("stage").returncode == 0
+    (tmp_path / "work/repo/old").touch()
+    assert host("stage").returncode == 0
+    assert not (tmp_path / "work/repo/old").exists(), "the second copy is as new as the repository"
     folders.unlink()
     host("start", "5", SHAPES="256:32")
     assert set(folders.read_text().split()) == {str(tmp_path / "work/repo")}
@@ -114,11 +117,12 @@ def test_a_run_is_not_begun_beside_one_that_is_under_way(host: Host, tmp_path: P
         first = beside.submit(host, "start", "5", SHAPES="256:32")
         try:
             wait_until(lambda: called.exists() and "distributed.run" in called.read_text())
-            second = host("start", "5", SHAPES="256:32")
+            second, staged = host("start", "5", SHAPES="256:32"), host("stage")
         finally:
             slow.unlink()
         assert "ENDED" in first.result().stdout
     assert second.returncode == 1
+    assert staged.returncode == 1
     assert "fill_host.sh wait" in second.stderr
     assert called.read_text().count("distributed.run") == 1
     # the first one's process may end a little later than its run

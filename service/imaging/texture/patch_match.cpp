@@ -340,8 +340,9 @@ class Blend {
         for (int y = 0, place = 0; y < height; y++)
             for (int x = 0; x < width; x++, place++) {
                 const int upper = above[x], left = x > 0 ? above[x - 1] : 0, own = int(unknowns.size());
-                above[x] = view.redrawn[place] ? own : 0;
-                if (!view.redrawn[place]) continue;
+                const bool unknown = view.redrawn[place] && !view.known[place];
+                above[x] = unknown ? own : 0;
+                if (!unknown) continue;
                 colours.push_back(pixel_at(view.now, place));
                 unknowns.push_back({colours[own] * pull, place, 0, {0}});
                 Unknown &one = unknowns[own];
@@ -374,4 +375,4 @@ class Blend {
 // Colours whose difference is `outline` from the voted one keep half of it, and larger ones more.
 extern "C" void blend(const View *view, float pull, float outline) { Blend(*view, pull, outline).run(); }
 
-extern "C" uint32_t built_from() { return 0x30305a2b; }  // CRC-32 of the other lines; compiled.py asks for it
+extern "C" uint32_t built_from() { return 0x75144d6f; }  // CRC-32 of the other lines; compiled.py asks for it

@@ -1,4 +1,4 @@
-"""The search and the vote in C++: an optional extension, compiled when Retouch is installed."""
+"""The search, the vote and the blend in C++: an optional extension, compiled when Retouch is installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from service.lifecycle.compiled import address, load_library
 
 _EXTENSION = f"{__package__}._patch_match"
 """Name of the extension module in pyproject.toml."""
-_SOURCE = 0x30305A2B
+_SOURCE = 0x75144D6F
 """Digest of patch_match.cpp, by which a library of another version is rejected."""
 PADDING = 16
 """Values after the end of an array that the C++ may read and write, because it takes several at a time."""
@@ -80,7 +80,7 @@ class View(NamedTuple):
 
 
 class Kernel(Protocol):
-    """The two loops that take most of the stage's time. Parts may be computed at once, by several threads."""
+    """The three loops that take most of the stage's time. Sweeps and votes of several parts may run at once, in threads."""
 
     def sweep(self, view: View, step: Step, part: Part, before: Indices, matches: Indices, distances: Floats) -> None:
         """Improve the matches of a part of the targets in `matches` and `distances`, in place.

@@ -34,7 +34,7 @@ _WINDOW_PIXELS_PER_NEAR_PIXEL = 8
 """Pixels of a window that take as long as one pixel near a hole; only pixels near holes are matched with patches."""
 MAX_WINDOW_PIXELS = 1024 * 1024
 """Most pixels of a window that is neither cut nor scaled down."""
-BYTES_PER_PIXEL = 300
+BYTES_PER_PIXEL = 310
 """Memory that a window takes while it is computed, for each of its pixels (docs/adr/0058-copied-texture.md)."""
 CELL = 512
 """Side of the cells that windows with thin holes are cut into, without their margins."""

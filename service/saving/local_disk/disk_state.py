@@ -109,7 +109,8 @@ class DiskState:
             # twice the size, because a result is in both the spool and the storage for a while
             self._write_probe(self._probe, 2 * size)
             if failed and self._spool is not None and _is_elsewhere(self._spool, self._probe.parent):
-                self._write_probe(self._spool / SPOOL_PROBE, size)
+                # a result that is larger than this file system will never fit, and is no reason to refuse others
+                self._write_probe(self._spool / SPOOL_PROBE, int(min(size, _total_bytes(self._spool) / 2)))
         except OSError as error:
             self.record_failure(error)
             return False
@@ -161,6 +162,12 @@ def _free_bytes(folder: Path) -> float:
         return 0.0
     blocks = facts.f_bfree if os.geteuid() == 0 else facts.f_bavail  # some blocks are reserved for root
     return float(blocks * facts.f_frsize) if facts.f_blocks else math.inf
+
+
+def _total_bytes(folder: Path) -> float:
+    """Return the bytes that a file system reports as its size; infinity if it reports none."""
+    facts = os.statvfs(folder)
+    return float(facts.f_blocks * facts.f_frsize) or math.inf
 
 
 def _is_elsewhere(folder: Path, other: Path) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
-from service.grpc.connections import close_connections
+from service.grpc.connections import close_connections, unsent_bytes
 from tests.fakes.descriptors import no_descriptors_left
+from tests.serving.waiting import wait_until
 
 Connected = tuple[socket.socket, socket.socket, socket.socket]
 
@@ -39,6 +40,22 @@ def test_a_client_gets_what_was_sent_and_then_the_end(pairs: tuple[Connected, Co
     close_connections(listener.getsockname()[1])
     assert client.recv(100) == b"answer"
     assert client.recv(100) == b""
+
+
+def test_what_a_client_has_not_received_yet_is_counted(pairs: tuple[Connected, Connected]) -> None:
+    (listener, accepted, client), (other, _, _) = pairs
+    port = listener.getsockname()[1]
+    assert unsent_bytes(port) == 0
+    accepted.setblocking(False)
+    sent = 0
+    with suppress(BlockingIOError):
+        while True:
+            sent += accepted.send(bytes(65536))
+    assert 0 < unsent_bytes(port) < sent
+    assert unsent_bytes(other.getsockname()[1]) == 0
+    while sent:
+        sent -= len(client.recv(65536))
+    wait_until(lambda: unsent_bytes(port) == 0)
 
 
 def test_connections_of_other_ports_and_other_files_stay_open(

@@ -107,6 +107,13 @@ def test_a_spool_on_another_file_system_has_to_take_what_it_did_not_take(tmp_pat
         assert list(spool.iterdir()) == [filler]
 
 
+def test_a_result_that_never_fits_into_the_spool_does_not_stop_the_others(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "results", "16m") as folder, tmpfs(folder / ".spool", "1m") as spool:
+        state = DiskState(folder, spool=spool)
+        state.record_failure(FULL, 1_500_000)
+        assert state.probe_if_suspected()
+
+
 def test_a_spool_that_failed_nothing_is_not_tried_when_the_results_file_system_is_full(tmp_path: Path) -> None:
     """Its free space says little: that of results that were saved is only freed when it is needed."""
     with tmpfs(tmp_path / "results", "1m") as folder, tmpfs(folder / ".spool", "1m") as spool:
