@@ -80,7 +80,7 @@ class View(NamedTuple):
 
 
 class Kernel(Protocol):
-    """The three loops that take most of the stage's time. Sweeps and votes of several parts may run at once, in threads."""
+    """The three loops that take most of the stage's time. Threads may compute parts of a sweep or vote at once."""
 
     def sweep(self, view: View, step: Step, part: Part, before: Indices, matches: Indices, distances: Floats) -> None:
         """Improve the matches of a part of the targets in `matches` and `distances`, in place.
