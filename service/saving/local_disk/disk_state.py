@@ -2,7 +2,7 @@
 
 While it fails, jobs and requests that save or have an idempotency key are refused before any work. It counts as working
 again once a probe file twice as large as the largest failed write was written and synced. If the spool is on another
-file system, a file as large as that write must fit there, too.
+file system, a file as large as that write, or as half of that file system, must fit there, too.
 """
 
 from __future__ import annotations
