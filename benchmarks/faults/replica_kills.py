@@ -26,12 +26,11 @@ import json
 import os
 import random
 import signal
-import sqlite3
 import sys
 import time
 import uuid
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,8 +42,8 @@ from benchmarks.faults.replica_verdict import Round, outcome, verdict
 from benchmarks.harness.inputs import inpaint_body, write_fake_models
 from benchmarks.harness.raw_http import Client, Reply, encode
 from benchmarks.load import ray_scaling
-from service.ledger.sqlite_file import LEDGER_FILE
 from tests.serving.backing.haproxy import Proxy, haproxy
+from tests.serving.backing.replicas import jobs_in, server_process
 from tests.serving.ports import free_port
 
 _SERVER, _REPLICA, _ALL = _KINDS = ("server", "replica", "all")
@@ -57,21 +56,12 @@ _PLAIN, _KEYED, _JOB = "plain", "keyed", "job"
 
 def processes_of(address: str) -> dict[str, list[psutil.Process]]:
     """Return the processes that each kind of kill ends, of the replica whose server listens at an address."""
-    port = int(address.rpartition(":")[2])
-    listeners = [one for one in psutil.net_connections("tcp4") if one.status == psutil.CONN_LISTEN and one.pid]
-    server = psutil.Process(next(one.pid for one in listeners if one.laddr and one.laddr.port == port))
+    server = server_process(address)
     replica = server.parent()
     while replica is not None and not " ".join(replica.cmdline()).startswith("ray::"):  # with front ends
         server, replica = replica, replica.parent()
     assert replica is not None, f"Ray has not started what listens at {address}"
     return {_SERVER: [server], _REPLICA: [replica], _ALL: [replica, *replica.children(recursive=True)]}
-
-
-def jobs_in(folder: Path) -> int:
-    """Return the number of jobs in the ledger."""
-    with closing(sqlite3.connect(folder / LEDGER_FILE)) as ledger:
-        count: int = ledger.execute("SELECT count(*) FROM jobs").fetchone()[0]
-        return count
 
 
 @dataclass(slots=True)

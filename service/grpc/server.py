@@ -90,7 +90,7 @@ async def open_grpc_server(service: Service) -> AsyncIterator[None]:
             await wait_until_quiet(lambda: calls.latest_at, lambda: drain.forced)
             calls.close()
             port = settings.grpc_port
-            await wait_until_answered(lambda: calls.unanswered + unsent_bytes(port), lambda: drain.forced)
+            await wait_until_answered(lambda: calls.unanswered or unsent_bytes(port), lambda: drain.forced)
             # a stopped server would answer calls that come now with CANCELLED, which no client sends again
             close_connections(port)
             await server.stop(None)
@@ -127,7 +127,7 @@ async def wait_until_answered(
 ) -> None:
     """Return when clients have received all answers, or after `_REPLY_GRACE_S`; if forced, within a step.
 
-    `unsent` returns the number of answers and bytes of them that are still to be sent.
+    `unsent` returns the number of answers that are still to be sent, or then of bytes of them.
     """
     ends_at = clock() + _REPLY_GRACE_S
     while unsent() and not is_forced() and clock() < ends_at:

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +20,12 @@ import yaml
 
 pytest.importorskip("ray")  # an optional dependency
 from service.core.settings import Settings, SettingsInvalid
-from service.ledger.sqlite_file import LEDGER_FILE
 from tests.service.ray.conftest import Cluster, Deployed
 from tests.service.web import test_models_and_probes, test_results_and_jobs, test_routes
 from tests.service.web.replies import poll
 from tests.serving.backing.haproxy import HAPROXY
 from tests.serving.backing.postgres_server import PostgresCluster
+from tests.serving.backing.replicas import jobs_in, server_process
 from tests.serving.backing.s3_server import serving_bucket
 from tests.serving.served_process import MAX_START_S
 from tests.serving.waiting import wait_until
@@ -57,21 +55,8 @@ _contract = {
 globals().update(_contract)
 
 
-def server_process(address: str) -> psutil.Process:
-    """Return the process that listens at an address."""
-    port = int(address.rpartition(":")[2])
-    listeners = [one for one in psutil.net_connections("tcp4") if one.status == psutil.CONN_LISTEN and one.pid]
-    return psutil.Process(next(one.pid for one in listeners if one.laddr.port == port))
-
-
 def outcome(reply: httpx.Response) -> str:
     return f"{reply.status_code}{'' if reply.is_success else reply.text}"
-
-
-def all_jobs(folder: Path) -> int:
-    with closing(sqlite3.connect(folder / LEDGER_FILE)) as ledger:
-        count: int = ledger.execute("SELECT count(*) FROM jobs").fetchone()[0]
-        return count
 
 
 @pytest.mark.parametrize("killed", ["its server", "the whole replica"])
@@ -82,7 +67,7 @@ def test_a_killed_replica_costs_no_request(cluster: Cluster, deployed: Deployed,
     victim = sorted(deployed.proxy.ready)[0]
     server = server_process(victim)  # found before the load: the search takes long on a busy machine
     doomed = server.pid if killed == "its server" else server.ppid()
-    known = all_jobs(cluster.settings["results_dir"])
+    known = jobs_in(cluster.settings["results_dir"])
     with deployed.client() as client, ThreadPoolExecutor(10) as pool:
         asked = [pool.submit(ask, client) for _ in range(160)]
         jobs: list[Future[httpx.Response]] = [
@@ -96,7 +81,7 @@ def test_a_killed_replica_costs_no_request(cluster: Cluster, deployed: Deployed,
         assert Counter(outcome(one.result()) for one in jobs) == {"202": 20}
         ends = Counter(poll(client, job.result().headers["location"])["status"] for job in jobs)
     assert ends == {"succeeded": 20}
-    assert all_jobs(cluster.settings["results_dir"]) - known == 20, "a job was recorded twice"
+    assert jobs_in(cluster.settings["results_dir"]) - known == 20, "a job was recorded twice"
     assert unanswered > 8, "nobody was inside when the replica was killed"
     wait_until(lambda: len(deployed.proxy.ready) == 2 and victim not in deployed.proxy.ready, MAX_START_S)
     assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
