@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from export.generators.fillnet.options import FillNetOptions
+from training.judge_config import DiscriminatorConfig, ProjectedJudgeConfig
 from training.run_config import ConfigSection, FitConfig, PhaseConfig, check_coverage, refuse_pairs
 
 MAX_STRIDE = 32
@@ -28,16 +29,6 @@ class SharesConfig(ConfigSection):
     projected: float = Field(0.0, ge=0, description="the loss on the hole of the judge on VGG16's features")
 
 
-class DiscriminatorConfig(ConfigSection):
-    """A discriminator's training."""
-
-    initial: Path | None = Field(None, description="judge.pth of a run to start from; left out: random weights")
-    rate: float = Field(1 / 3, gt=0, description="its learning rate, as a fraction of the generator's")
-    betas: tuple[float, float] = Field((0.0, 0.99), description="of its Adam")
-    penalty: float = Field(0.03, ge=0, description="weight of R1, its squared gradient on photographs")
-    penalty_every: int = Field(16, ge=1, description="steps from one R1 to the next; R1 is multiplied by this number")
-
-
 class PatchJudgeConfig(DiscriminatorConfig):
     """The discriminator of small patches, with its own optimiser and R1."""
 
@@ -49,13 +40,6 @@ class PatchJudgeConfig(DiscriminatorConfig):
         le=1,
         description="accuracy it must reach by the end of judge.alone; otherwise the run ends",
     )
-
-
-class ProjectedJudgeConfig(DiscriminatorConfig):
-    """The discriminator on VGG16's features, with its own optimiser and R1."""
-
-    width: int = Field(128, ge=1, description="channels of its heads")
-    penalty: float = Field(1e-5, ge=0, description="weight of R1; VGG16's features are steep, so it is small")
 
 
 class JudgeConfig(DiscriminatorConfig):

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from export.generators.pdgan.diverse import SIDE
 from export.generators.pdgan.generator import PDGANOptions
+from training.judge_config import ProjectedJudgeConfig
 from training.run_config import FitConfig, PhaseConfig, check_coverage, refuse_pairs
 
 
@@ -25,6 +26,7 @@ class PDGANPhase(PhaseConfig):
     matching: float = Field(10.0, ge=0, description="diverse: mean |difference| of the discriminators' features")
     diversity: float = Field(1.0, ge=0, description="diverse: one over the difference of two fills of a hole")
     total_variation: float = Field(0.1, ge=0, description="diverse: mean |difference| of neighbours in the hole")
+    projected: float = Field(0.0, ge=0, description="diverse: loss of the discriminator on VGG16's features")
     l1: float = Field(0.0, ge=0, description="diverse: mean |difference| inside the hole; not in the paper")
 
 
@@ -40,6 +42,10 @@ class PDGANConfig(FitConfig):
     discriminators: int = Field(2, ge=1, le=4, description="scales with a discriminator; each is half the previous")
     discriminator_rate: float = Field(4.0, gt=0, description="their learning rate, in parts of the generator's")
     features: Path | None = Field(None, description="VGG16 features.0 to .14 or deeper (safetensors)")
+    projected: ProjectedJudgeConfig | None = Field(
+        None,
+        description="a discriminator on VGG16's features, if a phase's projected is not 0; its R1 is in every step",
+    )
     phase: list[PDGANPhase] = Field(min_length=1, description="one [[phase]] after another")
 
     @model_validator(mode="after")
@@ -52,6 +58,10 @@ class PDGANConfig(FitConfig):
             raise ValueError("generator.ngf 1: its last norm would have the variance of one channel; use 2 or more")
         if self.features is None and any(phase.perceptual for phase in self.phase):
             raise ValueError("perceptual needs VGG16: give the file's path as features = …, or set it to 0")
+        if (self.projected is not None) != any(phase.projected for phase in self.phase):
+            raise ValueError("projected: it needs both a section and a phase whose projected is not 0")
+        if self.projected is not None and (self.features is None or self.projected.penalty_every != 1):
+            raise ValueError("projected: give VGG16's path as features = …, and set projected.penalty_every = 1")
         return self
 
     @model_validator(mode="after")

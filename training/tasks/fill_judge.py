@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from export.generators.family import State
-from training.fill_config import DiscriminatorConfig, FillConfig
+from training.fill_config import FillConfig
+from training.judge_config import DiscriminatorConfig
 from training.loop.replay import Rate
 from training.loop.runtime import Runtime
 from training.loop.updates import OptimiserUpdates, UpdateSettings
@@ -25,6 +26,7 @@ from training.losses.multi_scale_discriminator import (
 )
 from training.losses.projected_discriminator import ProjectedDiscriminator
 from training.losses.vgg16 import NormalisedFeatures
+from training.run_config import FitConfig
 from training.weights.initial import load_initial
 
 ADVERSARIAL = "adversarial"
@@ -61,7 +63,7 @@ class _Parts(NamedTuple):
 class FillJudge:
     """A discriminator on a device; pictures reach it rolled, so that it shares no grid with the net."""
 
-    def __init__(self, net: nn.Module, options: DiscriminatorConfig, config: FillConfig, runtime: Runtime) -> None:
+    def __init__(self, net: nn.Module, options: DiscriminatorConfig, config: FitConfig, runtime: Runtime) -> None:
         if options.initial is not None:
             load_initial(net, options.initial, in_fp32)
         runtime.move_to_device(net)

@@ -7,17 +7,18 @@ is a loss. The hard SPDNorm lets fills differ more deeper in the hole; the soft 
 
 Differences from upstream: stage 1 is trained too, on differences inside and outside the hole (upstream loads a trained
 one); VGG16 replaces VGG19, and without its file the diversity loss compares pixels; the discriminators have no spectral
-norm and see one mask channel; the generator takes its step before them, and averaged weights are saved.
+norm, see one mask channel, and see fills inside their pictures, as they are served; a discriminator on VGG16's features
+can join them; the generator takes its step before them, and averaged weights are saved.
 
 What half precision would break is explained in training/nets/pdgan.py and training/losses/diverse_fills.py.
 """
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from export.generators.family import State
 from export.generators.pdgan.diverse import SIDE
@@ -32,96 +33,18 @@ from training.loop.runtime import Runtime
 from training.loop.schedule import StepPosition
 from training.loop.sheets import arrange_sheet, validation_figures
 from training.loop.updates import OptimiserUpdates, WeightAverage
-from training.losses.diverse_fills import diversity_loss, generator_hinge_loss, hinge_loss
-from training.losses.partial_conv import masked_mean, perceptual_distance, total_variation
-from training.losses.scaled_patch_gan import ScaledPatchGAN, scaled_matching_loss
-from training.losses.vgg16 import VGG16Features, load_features
+from training.losses.projected_discriminator import ProjectedDiscriminator
+from training.losses.scaled_patch_gan import ScaledPatchGAN
+from training.losses.vgg16 import NormalisedFeatures, load_features
 from training.nets.pdgan import build_nets, checkpoint_state, training_state
 from training.pdgan_config import PDGANConfig, PDGANPhase
 from training.seeds import Purpose, generator_for
+from training.tasks.fill_judge import FillJudge, JudgedBatch
+from training.tasks.pdgan_losses import FILLS, DiscriminatorLosses, DiverseLosses, PriorLosses
 from training.weights.initial import initialise, load_initial
 
-_FILLS = 2
-"""Fills of each hole in a step: the diversity loss compares two."""
 _JUDGED = 4
 """Channels that the discriminators see: the hole and a picture."""
-
-
-class PriorLosses(nn.Module):
-    """The losses of stage 1."""
-
-    def __init__(self, nets: PDGANNet, features: VGG16Features | None, phase: PDGANPhase) -> None:
-        super().__init__()
-        self.prior, self.phase = nets.prior, phase
-        self.features = features if phase.perceptual else None
-
-    def forward(self, image: Tensor, valid: Tensor) -> dict[str, Tensor]:
-        """Compute the losses for N×3×256×256 in [-1, 1] and N×1×256×256, 1 = valid, FP32."""
-        output = self.prior(image * valid, valid)
-        gap = (output - image).abs()
-        terms = {"hole": masked_mean(gap, 1 - valid), "valid": masked_mean(gap, valid)}
-        if self.features is not None:
-            terms["perceptual"] = _perceptual(self.features, output, image)
-        return terms | {"loss": _weighted_sum(terms, self.phase)}
-
-
-class DiverseLosses(nn.Module):
-    """The losses of the generator; the discriminators get no gradient here."""
-
-    def __init__(
-        self, nets: PDGANNet, judge: ScaledPatchGAN, features: VGG16Features | None, phase: PDGANPhase
-    ) -> None:
-        super().__init__()
-        self.generator, self.judge, self.features, self.phase = nets.PDGAN, judge, features, phase
-
-    def forward(self, image: Tensor, valid: Tensor, prior: Tensor, latents: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Map N pictures, masks, priors and N×2×Z latents to 2·N pictures (two of each in a row) and losses."""
-        generator, phase = cast("nn.Module", self.generator), self.phase
-        rows = torch.arange(len(image), device=image.device).repeat_interleave(_FILLS)
-        output = generator(latents.flatten(0, 1), prior, valid, rows)
-        truth, hole = image[rows], (1 - valid)[rows]
-        found = self.judge(hole, output)
-        with torch.no_grad():
-            wanted = self.judge(hole, truth)
-        terms = {"adversarial": generator_hinge_loss(found), "l1": masked_mean((output - truth).abs(), hole)}
-        if phase.matching:
-            terms["matching"] = scaled_matching_loss(found, wanted)
-        if phase.total_variation:
-            terms["total_variation"] = total_variation(torch.where(hole > 0, output, truth), hole)
-        if phase.diversity:
-            terms["diversity"] = self._diversity(output * hole)
-        if phase.perceptual and self.features is not None:
-            terms["perceptual"] = _perceptual(self.features, output, truth)
-        return output, terms | {"loss": _weighted_sum(terms, phase)}
-
-    def _diversity(self, filled: Tensor) -> Tensor:
-        layers = [filled] if self.features is None else self.features(filled / 2 + 0.5).activations
-        return diversity_loss([layer[::_FILLS] for layer in layers], [layer[1::_FILLS] for layer in layers])
-
-
-class DiscriminatorLosses(nn.Module):
-    """The losses of the discriminators on pictures and on both fills of them."""
-
-    def __init__(self, judge: ScaledPatchGAN) -> None:
-        super().__init__()
-        self.judge = judge
-
-    def forward(self, image: Tensor, valid: Tensor, output: Tensor) -> dict[str, Tensor]:
-        """Compute the losses of N pictures and of 2·N fills, which must be detached."""
-        hole = 1 - valid
-        real = hinge_loss(self.judge(hole, image), real=True)
-        fake = hinge_loss(self.judge(hole.repeat_interleave(_FILLS, 0), output), real=False)
-        return {"real": real, "fake": fake, "discriminator": real + fake}
-
-
-def _perceptual(features: VGG16Features, output: Tensor, image: Tensor) -> Tensor:
-    with torch.no_grad():
-        wanted = features(image / 2 + 0.5).activations
-    return perceptual_distance(features(output / 2 + 0.5).activations, wanted)
-
-
-def _weighted_sum(terms: dict[str, Tensor], phase: PDGANPhase) -> Tensor:
-    return torch.stack([getattr(phase, name) * value for name, value in terms.items()]).sum()
 
 
 class PDGANTrainee(AdversarialTrainee[PDGANPhase]):
@@ -147,6 +70,11 @@ class PDGANTrainee(AdversarialTrainee[PDGANPhase]):
         for each in (self.net, self.discriminator, self._features):
             if each is not None:
                 runtime.move_to_device(each)
+        self._projected: FillJudge | None = None
+        if config.projected and self._features:
+            features = NormalisedFeatures(self._features)
+            heads = ProjectedDiscriminator(features, config.projected.width, random)
+            self._projected = FillJudge(heads, config.projected, config, runtime)
         self._updates = OptimiserUpdates(self.net, config, runtime)
         self._discriminator_updates = OptimiserUpdates(self.discriminator, config, runtime)
         self._average = WeightAverage(self.net, config.ema_decay)
@@ -172,27 +100,43 @@ class PDGANTrainee(AdversarialTrainee[PDGANPhase]):
         losses = self._runtime.compile(DiverseLosses(self.net, self.discriminator, self._features, phase), wanted)
         judged = self._runtime.compile(DiscriminatorLosses(self.discriminator), wanted)
         paint_prior = self._runtime.compile(self.net.prior, wanted)
+        projected = self._projected if phase.projected else None
+        if projected:
+            projected.compile(wanted=self._runtime.compiles(wanted))
 
         def update(rate: Rate, image: Tensor, valid: Tensor, latents: Tensor) -> dict[str, Tensor]:
             self.discriminator.requires_grad_(requires_grad=False)
             with self._runtime.autocast():
                 with torch.no_grad():
                     prior = paint_prior(image * valid, valid)
-                output, terms = losses(image, valid, prior, latents)
+                filled, terms = losses(image, valid, prior, latents)
+            if projected:
+                projected.freeze()
+                terms["projected"] = projected.generator_losses(_with_holes(filled, valid))[0]
+                terms["loss"] = terms["loss"] + phase.projected * terms["projected"]
             self._updates.apply(terms["loss"], rate)
             self.discriminator.requires_grad_(requires_grad=True)
             with self._runtime.autocast():
-                terms |= judged(image, valid, output.detach())
+                terms |= judged(image, valid, filled.detach())
             self._discriminator_updates.apply(terms["discriminator"], rate * self._config.discriminator_rate)
+            if projected:
+                terms |= self._teach(projected, rate, image, valid, filled.detach())
             return {name: value.detach() for name, value in terms.items()}
 
         return update
+
+    def _teach(self, judge: FillJudge, rate: Rate, image: Tensor, valid: Tensor, filled: Tensor) -> dict[str, Tensor]:
+        """Run a step of the discriminator on VGG16's features; returns its loss and accuracy."""
+        real = _with_holes(image.repeat_interleave(FILLS, 0), valid)
+        batch = JudgedBatch(real, _with_holes(filled, valid), image / 2 + 0.5, 1 - valid)
+        loss, accuracy = judge.learn(rate, batch, penalised=judge.is_penalised(0))
+        return {"projected_judge": loss, "projected_accuracy": accuracy}
 
     def _draw_latents(self, number: int, count: int) -> Tensor:
         """Draw this process's part of a step's latents, N×2×Z."""
         device, first_last = self._runtime.device, self._runtime.samples_of_process(count)
         random = generator_for(device, self._config.seed, number, Purpose.LATENTS)
-        shape = (count, _FILLS, self._config.generator.z_dim)
+        shape = (count, FILLS, self._config.generator.z_dim)
         return torch.randn(shape, generator=random, device=device)[slice(*first_last)]
 
     def batch(self, number: int, position: StepPosition[PDGANPhase]) -> tuple[Tensor, ...]:
@@ -209,6 +153,14 @@ class PDGANTrainee(AdversarialTrainee[PDGANPhase]):
         valid = 1 - fill_shapes(shapes.samples_between(first, last), SIDE)
         latents = () if position.phase.part == "prior" else (self._draw_latents(number, count),)
         return image.contiguous(memory_format=self._runtime.layout), valid, *latents
+
+    def state(self) -> dict[str, Any]:
+        return super().state() | ({"projected": self._projected.state()} if self._projected else {})
+
+    def load(self, state: dict[str, Any]) -> None:
+        super().load(state)
+        if self._projected:
+            self._projected.load(state["projected"])
 
     def generator_state(self) -> State:
         """Return stage 1 and, if there is one, the generator in one state, under the public keys."""
@@ -234,7 +186,7 @@ class PDGANTrainee(AdversarialTrainee[PDGANPhase]):
         image = (picture * 2 - 1).contiguous(memory_format=self._runtime.layout)
         random = generator_for(torch.device("cpu"), self._config.seed, first, Purpose.PREVIEW)
         hole = fill_shapes(draw_shapes(last - first, (0.1, 0.5), random), SIDE).to(device)
-        latents = torch.randn((_FILLS, last - first, self._config.generator.z_dim), generator=random).to(device)
+        latents = torch.randn((FILLS, last - first, self._config.generator.z_dim), generator=random).to(device)
         valid = 1 - hole
         with self._runtime.autocast():
             prior = nets.prior(image * valid, valid)
@@ -243,3 +195,8 @@ class PDGANTrainee(AdversarialTrainee[PDGANPhase]):
                 made = [nets.PDGAN(latent, prior, valid) for latent in latents]
         fills = [torch.where(hole > 0, each.float() / 2 + 0.5, picture) for each in made]
         return fills[0], picture, torch.where(hole > 0, 0.5, picture), prior.float() / 2 + 0.5, *fills[1:]
+
+
+def _with_holes(pictures: Tensor, valid: Tensor) -> Tensor:
+    """Return 2·N pictures in [-1, 1], two in a row of each of N masks, as 2·N×4×256×256 in [0, 1], hole last."""
+    return torch.cat([pictures / 2 + 0.5, (1 - valid).repeat_interleave(FILLS, 0)], 1)
