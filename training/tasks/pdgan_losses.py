@@ -36,7 +36,7 @@ class PriorLosses(nn.Module):
         gap = (output - image).abs()
         terms = {"hole": masked_mean(gap, 1 - valid), "valid": masked_mean(gap, valid)}
         if self.features is not None:
-            terms["perceptual"] = _perceptual(self.features, output, image)
+            terms["perceptual"] = perceptual_loss(self.features, output, image)
         return terms | {"loss": _weighted_sum(terms, self.phase)}
 
 
@@ -67,7 +67,7 @@ class DiverseLosses(nn.Module):
         if phase.diversity:
             terms["diversity"] = self._diversity(output * hole)
         if phase.perceptual and self.features is not None:
-            terms["perceptual"] = _perceptual(self.features, filled, image)
+            terms["perceptual"] = perceptual_loss(self.features, filled, image)
         return filled, terms | {"loss": _weighted_sum(terms, phase)}
 
     def _diversity(self, filled: Tensor) -> Tensor:
@@ -94,8 +94,8 @@ def _repeat_ratings(ratings: ScaleRatings, rows: Tensor) -> ScaleRatings:
     return ScaleRatings(ratings.scores[rows], [layer[rows] for layer in ratings.features])
 
 
-def _perceptual(features: VGG16Features, output: Tensor, image: Tensor) -> Tensor:
-    """Compare pictures in [-1, 1] with the truth of each, or with half as many: each the truth of two in a row."""
+def perceptual_loss(features: VGG16Features, output: Tensor, image: Tensor) -> Tensor:
+    """Return the distance of pictures in [-1, 1] to their originals, or to half as many: each of two in a row."""
     with torch.no_grad():
         wanted = features(image / 2 + 0.5).activations
         wanted = [layer.repeat_interleave(len(output) // len(image), 0) for layer in wanted]
