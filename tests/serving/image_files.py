@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
+from functools import cache
 from typing import Any
 
 import cv2
@@ -66,11 +67,13 @@ def interlaced_png(pixels: NDArray[Any]) -> bytes:
     return png_of_chunks(header, chunk(b"IDAT", zlib.compress(body)))
 
 
+@cache  # deflating takes up to 0.3 s, and several test modules do it when they are imported
 def png_bomb(side: int = 13_000) -> bytes:
     """Return a valid black PNG of side² pixels in a few kilobytes: 169 megapixels by default."""
     return png_of_chunks(ihdr(side, side, 1, 0), chunk(b"IDAT", zlib.compress(bytes(side * ((side + 7) // 8 + 1)), 9)))
 
 
+@cache
 def inflating_chunk(kind: bytes, prefix: bytes, megabytes: int = 100) -> bytes:
     """Return a chunk with a deflated part that inflates to so many megabytes of zeros."""
     deflate = zlib.compressobj(9)
