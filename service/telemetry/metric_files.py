@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +20,8 @@ from prometheus_client import values
 from prometheus_client.mmap_dict import MmapedDict
 
 _log = structlog.get_logger(__name__)
+INCOMPLETE = "incomplete"
+"""Name of a file that is in the folder while files that were removed from it are missing."""
 RETRY_S = 5.0
 """Least seconds between two checks of a file that is on the disk, or attempts to store one that is not."""
 _MIN_BYTES = 1 << 16
@@ -26,14 +29,40 @@ _ENTRY_BYTES = 32
 """Largest size of an entry without its key: the key's length, its padding, value and timestamp."""
 
 
-def use_metric_files() -> str:
-    """Let metrics that are made later use `MetricFile`; returns the files' folder, empty if this process has none."""
-    values.MmapedDict = MetricFile  # type: ignore[attr-defined] # a name that the module imports
-    return os.environ.get("PROMETHEUS_MULTIPROC_DIR", "")
+def use_metric_files() -> MetricFiles:
+    """Let metrics that are made later keep their values in files; returns the files of this process."""
+    if not isinstance(files := getattr(values.MmapedDict, "__self__", None), MetricFiles):  # type: ignore[attr-defined]
+        files = MetricFiles(os.environ.get("PROMETHEUS_MULTIPROC_DIR", ""))
+        values.MmapedDict = files.open  # type: ignore[assignment, attr-defined] # a name that the module imports
+    return files
+
+
+class MetricFiles:
+    """The files of this process's metrics.
+
+    Args:
+        folder: path of their folder; empty if this process keeps its metrics in memory.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._files: list[MetricFile] = []
+
+    def open(self, path: str) -> MetricFile:
+        """Open a file that `store_missing` then checks."""
+        self._files.append(file := MetricFile(path))
+        return file
+
+    def store_missing(self) -> None:
+        """Store files that were removed or did not fit, also those whose values no longer change. Thread-safe."""
+        for file in tuple(self._files):
+            file.store_if_missing()
 
 
 class MetricFile(MmapedDict):
-    """Values by key, in a file that others read while this process writes it. Not thread-safe.
+    """Values by key, in a file that others read while this process writes it.
+
+    Not thread-safe, except that `store_if_missing` may be called while another thread writes a value.
 
     Args:
         path: path of the file. One that exists, of a dead process with the same id, is continued.
@@ -42,7 +71,7 @@ class MetricFile(MmapedDict):
 
     def __init__(self, path: str, now: Callable[[], float] = time.monotonic) -> None:
         self._path, self._now, self._stored = path, now, True
-        self._check_at = now() + RETRY_S
+        self._check_at, self._lock = now() + RETRY_S, threading.RLock()
         if os.path.exists(path):  # noqa: PTH110 -- prometheus_client's paths are strings
             super().__init__(path)  # type: ignore[no-untyped-call]
             return
@@ -50,13 +79,26 @@ class MetricFile(MmapedDict):
         super().__init__(f"/proc/self/fd/{descriptor}")  # type: ignore[no-untyped-call]
         os.close(descriptor)
 
+    def read_value(self, key: str) -> tuple[float, float]:
+        """Return a value and its timestamp; a new key gets 0."""
+        with self._lock:
+            value: tuple[float, float] = super().read_value(key)  # type: ignore[no-untyped-call]
+        return value
+
     def write_value(self, key: str, value: float, timestamp: float) -> None:
-        """Set a value; store the file on the disk if it was removed, or may now have space."""
-        if self._now() >= self._check_at:
+        """Set a value, after `store_if_missing`."""
+        with self._lock:
+            self.store_if_missing()
+            super().write_value(key, value, timestamp)  # type: ignore[no-untyped-call]
+
+    def store_if_missing(self) -> None:
+        """Store the file on the disk if it was removed, or may now have space; checks once in `RETRY_S`."""
+        if self._now() < self._check_at:
+            return
+        with self._lock:
             self._check_at = self._now() + RETRY_S
-            if not (self._stored and os.path.exists(self._path)):  # noqa: PTH110 -- as below
+            if not (self._stored and os.path.exists(self._path)):  # noqa: PTH110 -- as above
                 self._move(self._capacity)
-        super().write_value(key, value, timestamp)  # type: ignore[no-untyped-call]
 
     def _init_value(self, key: str) -> None:
         needed, capacity = self._used + len(key.encode()) + _ENTRY_BYTES, self._capacity
@@ -81,8 +123,7 @@ class MetricFile(MmapedDict):
         except OSError as error:
             if self._stored:
                 _log.warning(
-                    "metrics are incomplete: a file cannot be written; make space in the folder for temporary files, "
-                    "or, if a program removed the file's folder, restart the server",
+                    "metrics are incomplete: a file cannot be written; make space in the folder for temporary files",
                     file=self._path,
                     error=error.strerror,
                 )

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from service.core.errors import NotReady
 from service.telemetry.gpu_gauges import add_gpu_gauges
 from service.telemetry.histograms import LabelledHistogram
-from service.telemetry.metric_files import use_metric_files
+from service.telemetry.metric_files import INCOMPLETE, use_metric_files
 
 LATENCY_BUCKETS_S = (
     *(0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075),
@@ -42,20 +42,32 @@ class _FilesOfProcesses(Collector):
         """Return the sums.
 
         Raises:
-            NotReady: the directory was removed. The sums of the remaining processes would look like counters that were
-                reset.
+            NotReady: the directory was removed, and files are missing. The sums of the others would look like counters
+                that were reset.
         """
+        self._check_complete()
         try:
             files = MultiProcessCollector(None, self._directory)  # type: ignore[no-untyped-call]
-            return list(files.collect())  # type: ignore[no-untyped-call]
-        except (OSError, ValueError) as error:
-            if Path(self._directory).is_dir():
-                raise
-            raise NotReady(
-                "the metrics were lost when another program removed the server's run directory",
-                advice="let no program remove retouch-run-* from the folder for temporary files, and restart the "
-                "server; its other endpoints are not affected",
-            ) from error
+            sums = list(files.collect())  # type: ignore[no-untyped-call]
+        except (OSError, ValueError):
+            self._check_complete()
+            raise
+        self._check_complete()  # again: files may have been removed while they were read
+        return sums
+
+    def _check_complete(self) -> None:
+        folder = Path(self._directory)
+        if not folder.is_dir() or (folder / INCOMPLETE).exists():
+            raise _incomplete()
+
+
+def _incomplete() -> NotReady:
+    return NotReady(
+        "the metrics are incomplete since another program removed the server's run directory",
+        advice="let no program remove retouch-run-* from the folder for temporary files; the metrics return within "
+        "seconds, unless a process of the server had ended before: then restart the server; its other endpoints are "
+        "not affected",
+    )
 
 
 class Metrics:
@@ -71,8 +83,8 @@ class Metrics:
 
     def __init__(self, device: str = "", now: Callable[[], float] = time.time) -> None:
         self.registry, self._device, self._now = CollectorRegistry(), device, now
-        self._directory = use_metric_files()
-        if not self._directory:
+        self._files = use_metric_files()
+        if not self.shared:
             add_gpu_gauges(self.registry)
         self._watched: list[tuple[Gauge, Callable[[], float]]] = []
         self._requests = self._histogram(
@@ -154,7 +166,7 @@ class Metrics:
     @property
     def shared(self) -> bool:
         """Whether this server has several processes with metrics."""
-        return bool(self._directory)
+        return bool(self._files.folder)
 
     def watch(self, gauge: Gauge, read: Callable[[], float]) -> None:
         """Make `read` supply the value of a gauge at each scrape."""
@@ -162,8 +174,9 @@ class Metrics:
         self._watched.append((gauge, read))
 
     def refresh(self) -> None:
-        """Write the watched gauges to the shared files, for the other processes of this server."""
+        """Write the watched gauges and missing files, for the other processes of this server."""
         if self.shared:
+            self._files.store_missing()
             for gauge, read in self._watched:
                 gauge.set(float(read()))
 
@@ -171,10 +184,10 @@ class Metrics:
         """Return the metrics of all of the server's processes, in Prometheus's text format or in OpenMetrics.
 
         Raises:
-            NotReady: the files of the metrics were removed.
+            NotReady: files of the metrics were removed.
         """
         self.refresh()
-        registry = combined_registry(self._directory) if self._directory else self.registry
+        registry = combined_registry(self._files.folder) if self.shared else self.registry
         if openmetrics:
             return bytes(generate_openmetrics(registry))  # type: ignore[no-untyped-call]
         return generate_latest(registry)

@@ -75,6 +75,7 @@ class Launcher:
                 if number != signal.SIGCHLD:
                     self._children.handle_signal(signal.Signals(number), arrived_at)
             self._children.check(time.monotonic())
+            self._run_directory.make_again()
         return 0 if self._children.clean else 1
 
     def serve_metrics(self) -> bool:

@@ -3,6 +3,8 @@
 It is removed when the server ends. Every process of a server inherits the lock of a file in it; the directory of a
 killed server is removed at a later start, once that lock is free. The directory itself is locked as well, because
 systemd-tmpfiles, which removes old temporary files, leaves locked directories alone (tmpfiles.d(5)).
+
+If another program removes it nevertheless, it is made again, and each process stores its metrics there again.
 """
 
 from __future__ import annotations
@@ -11,16 +13,20 @@ import fcntl
 import os
 import shutil
 import socket
+import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import mark_process_dead
 
+from service.telemetry.metric_files import INCOMPLETE
 from service.telemetry.metrics import combined_registry
 
+_log = structlog.get_logger(__name__)
 _PREFIX = "retouch-run-"
 _LOCK = "lock"
 _BACKLOG = 256
@@ -39,7 +45,10 @@ class RunDirectory:
         self.path = path
         self.lock = lock
         self._directory = directory
+        self._metrics = path / "metrics"
         self._sockets: list[int] = []
+        self._files: set[str] = set()
+        """Names of the metric files on which the sums of all processes depend."""
 
     @classmethod
     def create(cls, parent: Path | None = None) -> RunDirectory:
@@ -48,13 +57,8 @@ class RunDirectory:
         for left in parent.glob(f"{_PREFIX}*"):
             _remove_if_unused(left)
         path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        unlocked = path / f".{_LOCK}"  # renamed once locked: a server that starts now must not remove it
-        lock = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        unlocked.rename(path / _LOCK)
+        lock, directory = _lock(path)
         (path / "metrics").mkdir()
-        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(directory, fcntl.LOCK_SH)
         return cls(path, lock, directory)
 
     def __enter__(self) -> RunDirectory:
@@ -70,7 +74,7 @@ class RunDirectory:
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables for every process, which name the directory of prometheus_client."""
-        return {"PROMETHEUS_MULTIPROC_DIR": str(self.path / "metrics")}
+        return {"PROMETHEUS_MULTIPROC_DIR": str(self._metrics)}
 
     @property
     def inherited(self) -> tuple[int, ...]:
@@ -95,11 +99,65 @@ class RunDirectory:
 
     def forget_metrics(self, pid: int) -> None:
         """Drop the gauges of a process that has ended; its counters stay in the sums."""
-        mark_process_dead(pid, str(self.path / "metrics"))  # type: ignore[no-untyped-call]
+        mark_process_dead(pid, str(self._metrics))  # type: ignore[no-untyped-call]
+        self._files -= {name for name in self._files if name.startswith("gauge_live") and name.endswith(f"_{pid}.db")}
+
+    def make_again(self) -> None:
+        """Make the directory again if another program has removed it; call it several times a second.
+
+        The metrics stay incomplete until all their files are back; those of processes that have ended never are.
+        """
+        try:
+            names = set(os.listdir(self._metrics))  # noqa: PTH208 -- called often
+        except FileNotFoundError:
+            with suppress(OSError):  # such as a full disk
+                self._make_again()
+            return
+        except OSError:
+            return
+        if INCOMPLETE not in names:
+            self._files |= {name for name in names if name.endswith(".db")}
+        elif self._files <= names:
+            with suppress(OSError):
+                (self._metrics / INCOMPLETE).unlink()
+                _log.info("the metrics are complete again", folder=str(self._metrics))
+
+    def _make_again(self) -> None:
+        """Make it again, unless another user has put something in its place.
+
+        Raises:
+            OSError: that is not possible now.
+        """
+        with suppress(FileExistsError):  # only what is in it was removed
+            self.path.mkdir(0o700)
+        found = self.path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            return
+        if not (self.path / _LOCK).exists():
+            replaced = self.lock, self._directory
+            self.lock, self._directory = _lock(self.path)
+            for descriptor in replaced:
+                os.close(descriptor)
+        unfinished = self.path / "metrics.new"
+        unfinished.mkdir(exist_ok=True)
+        (unfinished / INCOMPLETE).touch()
+        unfinished.rename(self._metrics)
+        _log.warning("another program removed the server's run directory; it was made again", folder=str(self.path))
 
     def combined_metrics(self) -> CollectorRegistry:
         """Return the combined metrics of all processes."""
-        return combined_registry(str(self.path / "metrics"))
+        return combined_registry(str(self._metrics))
+
+
+def _lock(path: Path) -> tuple[int, int]:
+    """Make the lock file in a directory and lock both; returns the descriptors of the file and of the directory."""
+    unlocked = path / f".{_LOCK}"  # renamed once locked: a server that starts now must not remove it
+    lock = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    unlocked.rename(path / _LOCK)
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(directory, fcntl.LOCK_SH)
+    return lock, directory
 
 
 def _path_of(descriptor: int) -> str:

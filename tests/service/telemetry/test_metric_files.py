@@ -113,6 +113,18 @@ def test_a_file_that_another_program_removed_is_made_again_with_its_values(tmp_p
         assert path.stat().st_ino == made, "a file that is there stays"
 
 
+def test_a_file_is_stored_again_though_its_values_do_not_change(tmp_path: Path) -> None:
+    clock, path = Clock(), tmp_path / "counter_1.db"
+    with closing(MetricFile(str(path), now=clock)) as file:
+        file.write_value("value", 1.0, 0.0)
+        path.unlink()
+        file.store_if_missing()
+        assert not path.exists(), "the disk is not asked every time"
+        clock.now += RETRY_S
+        file.store_if_missing()
+        assert values_in(path) == {"value": 1.0}
+
+
 def test_a_process_goes_on_counting_when_the_folder_of_its_metrics_is_removed(tmp_path: Path) -> None:
     clock, folder = Clock(), tmp_path / "metrics"
     folder.mkdir()

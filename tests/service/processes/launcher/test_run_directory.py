@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from service.core.errors import NotReady
 from service.processes.launcher.run_directory import RunDirectory
+from service.telemetry.metric_files import MetricFile
 
 
 def is_locked(path: Path) -> bool:
@@ -140,3 +142,56 @@ def test_what_a_server_left_that_was_killed_while_it_removed_it_is_removed_at_th
     assert run.path.exists()
     with RunDirectory.create(short_folder):
         assert not run.path.exists()
+
+
+def is_complete(run: RunDirectory) -> bool:
+    run.make_again()
+    try:
+        list(run.combined_metrics().collect())
+    except NotReady:
+        return False
+    return True
+
+
+def test_one_that_was_removed_is_made_again_and_complete_once_it_has_all_files_of_metrics(short_folder: Path) -> None:
+    with RunDirectory.create(short_folder) as run:
+        files = [run.path / "metrics" / f"{kind}_1.db" for kind in ("counter", "histogram", "gauge_livesum")]
+        for file in files:
+            MetricFile(str(file)).close()
+        assert is_complete(run)
+        shutil.rmtree(run.path)
+        assert not is_complete(run)
+        assert run.path.stat().st_mode & 0o077 == 0
+        assert is_locked(run.path)
+        assert is_locked(run.path / "lock")
+        for file in files[:2]:
+            MetricFile(str(file)).close()
+        assert not is_complete(run)
+        run.forget_metrics(1)  # the process has ended: its counters stay in the sums, its gauges do not
+        assert is_complete(run)
+    assert list(short_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("has_lock", [False, True])
+def test_one_of_which_a_part_was_removed_gets_it_again(short_folder: Path, has_lock: bool) -> None:
+    with RunDirectory.create(short_folder) as run:
+        shutil.rmtree(run.path / "metrics")
+        if not has_lock:
+            (run.path / "lock").unlink()
+        assert is_complete(run) or is_complete(run)
+        assert is_locked(run.path / "lock")
+
+
+def test_nothing_is_put_in_place_of_what_another_user_has_put_there(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunDirectory.create(short_folder) as run:
+        shutil.rmtree(run.path)
+        run.path.mkdir()
+        monkeypatch.setattr(os, "geteuid", lambda: run.path.stat().st_uid + 1)
+        assert not is_complete(run)
+        assert list(run.path.iterdir()) == []
+        run.path.rmdir()
+        run.path.touch()
+        assert not is_complete(run)
+        run.path.unlink()
