@@ -13,22 +13,19 @@ With `--workers` a server is a process and its front ends and engines, which dra
 
 Reported: requests answered; refused (429 or 503 with `Retry-After`); cut off within the reply; with no reply, or
 another; replies without a request, for another request or with another picture than the others; keys that get another
-result when the request is sent again; jobs that did not succeed, or were recorded twice; and the number of times that
-HAProxy sent a request again, without which a kill met no request.
+result when the request is sent again; jobs that did not succeed, were lost, or were recorded twice; and the number of
+times that HAProxy sent a request again, without which a kill met no request.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
 import json
 import os
 import random
-import signal
 import sys
 import time
-import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -38,20 +35,19 @@ from typing import Any
 
 import psutil
 
-from benchmarks.faults.replica_verdict import Round, outcome, verdict
+from benchmarks.faults.replica_load import JOB, KEYED, PLAIN, Load, kill_processes
+from benchmarks.faults.replica_verdict import Round, verdict
 from benchmarks.harness.inputs import inpaint_body, write_fake_models
-from benchmarks.harness.raw_http import Client, Reply, encode
+from benchmarks.harness.raw_http import Client
 from benchmarks.load import ray_scaling
 from tests.serving.backing.haproxy import Proxy, haproxy
 from tests.serving.backing.replicas import jobs_in, server_process
 from tests.serving.ports import free_port
 
 _SERVER, _REPLICA, _ALL = _KINDS = ("server", "replica", "all")
-_TIMEOUT_S = 60.0
 _NEW_REPLICA_S = 180.0
 _AGAIN = 10
 """Keyed requests of a round that are sent again at its end."""
-_PLAIN, _KEYED, _JOB = "plain", "keyed", "job"
 
 
 def processes_of(address: str) -> dict[str, list[psutil.Process]]:
@@ -62,76 +58,6 @@ def processes_of(address: str) -> dict[str, list[psutil.Process]]:
         server, replica = replica, replica.parent()
     assert replica is not None, f"Ray has not started what listens at {address}"
     return {_SERVER: [server], _REPLICA: [replica], _ALL: [replica, *replica.children(recursive=True)]}
-
-
-@dataclass(slots=True)
-class Load:
-    """The clients of one round."""
-
-    client: Client
-    body: Mapping[str, tuple[str, bytes]]
-    """Content type and body of the requests, by kind."""
-    left: int
-    round: Round
-    digests: set[str]
-    """Hashes of all pictures so far: the fake engine answers each request with the same."""
-    first: int
-    """The number of replies at which `reached` is set."""
-    reached: asyncio.Event = field(default_factory=asyncio.Event)
-    done: int = 0
-    jobs: list[str] = field(default_factory=list)
-    keys: dict[str, str] = field(default_factory=dict)
-    """Location of each keyed result."""
-
-    async def run(self) -> None:
-        """Send requests until none are left."""
-        while self.left:
-            self.left -= 1
-            kind = _JOB if self.left % 9 == 0 else (_PLAIN, _KEYED)[self.left % 2]
-            await self._ask(kind)
-            self.done += 1
-            if self.done == self.first:
-                self.reached.set()
-
-    async def _ask(self, kind: str) -> None:
-        name = uuid.uuid4().hex
-        reply = await self.send(kind, name)
-        self.round.replies[outcome(reply)] += 1
-        if not reply.status:
-            return
-        if reply.headers.get("x-request-id") != name:
-            self.round.odd.append(f"{kind} {name} got the reply to {reply.headers.get('x-request-id')}")
-        if reply.status == 200:
-            self.digests.add(hashlib.sha256(reply.body).hexdigest())
-            if len(self.digests) > 1:
-                self.round.odd.append(f"{kind} {name} got another picture of {len(reply.body)} bytes")
-        if reply.status == 200 and kind == _KEYED:
-            self.keys[name] = reply.headers["location"]
-        if reply.status == 202:
-            self.jobs.append(reply.headers["location"])
-
-    async def send(self, kind: str, name: str) -> Reply:
-        """Send a request; name: its id, and its key if its kind has one."""
-        headers = {"X-Request-ID": name}
-        if kind == _KEYED:
-            headers["Idempotency-Key"] = name
-        if kind == _JOB:
-            headers["Prefer"] = "respond-async"
-        try:
-            return await asyncio.wait_for(
-                self.client.send(encode("/v1/inpaint", *self.body[kind], headers)), _TIMEOUT_S
-            )
-        except asyncio.TimeoutError:
-            return Reply(0, {}, b"", "hung")
-
-    async def end_of_job(self, location: str) -> str:
-        """Poll a job; returns its last state."""
-        state, end = "", time.monotonic() + _TIMEOUT_S
-        while state not in ("succeeded", "failed", "cancelled") and time.monotonic() < end:
-            await asyncio.sleep(0.1)
-            reply = await self.client.get(location)
-            state = json.loads(reply.body)["status"] if reply.status == 200 else outcome(reply)
-        return state
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,20 +78,22 @@ class Fleet:
         victim = self.chance.choice(sorted(self.proxy.ready))
         doomed = processes_of(victim)
         found, retries, recorded = Round(kind), self.proxy.retries, jobs_in(self.results)
-        first = self.chance.randint(requests // 9, requests // 2)
+        first = self.chance.randint(max(1, requests // 9), max(1, requests // 2))
         load = Load(self.client, self.body, requests, found, self.digests, first)
-        loading = [asyncio.create_task(load.run()) for _ in range(clients)]
-        await load.reached.wait()
-        await asyncio.sleep(self.chance.uniform(0.0, self.max_delay_s))
-        for process in doomed[kind]:
-            os.kill(process.pid, signal.SIGKILL)
-        killed_at, found.inside = time.monotonic(), requests - load.left - load.done
-        await asyncio.gather(*loading)
+        killed_at = 0.0
+
+        async def kill() -> None:
+            nonlocal killed_at
+            await asyncio.sleep(self.chance.uniform(0.0, self.max_delay_s))
+            kill_processes(doomed[kind])
+            killed_at, found.inside = time.monotonic(), requests - load.left - load.done
+
+        await load.run(clients, kill)
         found.retries = self.proxy.retries - retries
         found.job_ends.update(await asyncio.gather(*map(load.end_of_job, load.jobs)))
-        found.jobs_recorded = jobs_in(self.results) - recorded
+        found.compare_jobs(load.jobs, jobs_in(self.results) - recorded)
         for name in self.chance.sample(sorted(load.keys), min(_AGAIN, len(load.keys))):
-            reply = await load.send(_KEYED, name)
+            reply = await load.send(KEYED, name)
             found.replayed_differently += reply.headers.get("location") != load.keys[name]
         while len(self.proxy.ready) != 2 or victim in self.proxy.ready:
             assert time.monotonic() < killed_at + _NEW_REPLICA_S, "Ray has started no replica in place of the killed"
@@ -181,7 +109,7 @@ async def kill_all(options: argparse.Namespace, folder: Path, port: int, proxy: 
     saved = inpaint_body(options.side, format=options.output)
     unsaved = inpaint_body(options.side, format=options.output, save="false")
     client = Client("127.0.0.1", port)
-    body = {_PLAIN: unsaved, _KEYED: saved, _JOB: saved}
+    body = {PLAIN: unsaved, KEYED: saved, JOB: saved}
     fleet = Fleet(proxy, folder / "results", client, body, random.Random(options.seed), options.max_delay_ms * 1e-3)
     rounds: list[Round] = []
     for number in range(options.kills):
@@ -240,7 +168,7 @@ def main() -> None:
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
     bad = ("cut_off", "no_or_other_reply", "odd_replies", "answered_twice", "replayed_differently")
-    sys.exit(any(found[name] for name in (*bad, "jobs_not_succeeded", "jobs_recorded_twice")))
+    sys.exit(any(found[name] for name in (*bad, "jobs_not_succeeded", "jobs_lost", "jobs_recorded_twice")))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -21,9 +23,17 @@ class Round:
     odd: list[str] = field(default_factory=list)
     """Descriptions of replies that no client should get."""
     job_ends: Counter[str] = field(default_factory=Counter)
-    jobs_recorded: int = 0
+    jobs_lost: int = 0
+    """Jobs that a client was promised and that no ledger has."""
+    jobs_recorded_twice: int = 0
+    """Jobs in the ledger that no client was promised: their requests were sent again."""
     replayed_differently: int = 0
     new_replica_s: float = 0.0
+
+    def compare_jobs(self, locations: Iterable[str], recorded: AbstractSet[str]) -> None:
+        """Count lost and doubled jobs, each for itself. recorded: the ids of the round's jobs in the ledger."""
+        promised = {location.rpartition("/")[2] for location in locations}
+        self.jobs_lost, self.jobs_recorded_twice = len(promised - recorded), len(recorded - promised)
 
     def figures(self) -> dict[str, Any]:
         """Return all fields."""
@@ -57,7 +67,8 @@ def verdict(rounds: list[Round], surplus: int) -> dict[str, Any]:
         "replayed_differently": sum(one.replayed_differently for one in rounds),
         "jobs": replies["202"],
         "jobs_not_succeeded": job_ends.total() - job_ends["succeeded"],
-        "jobs_recorded_twice": sum(one.jobs_recorded - one.replies["202"] for one in rounds),
+        "jobs_lost": sum(one.jobs_lost for one in rounds),
+        "jobs_recorded_twice": sum(one.jobs_recorded_twice for one in rounds),
         "inside_at_the_kills": sum(one.inside for one in rounds),
         "retries": sum(one.retries for one in rounds),
         "kills_that_met_no_request": sum(not one.retries for one in rounds),

@@ -18,8 +18,7 @@ def server_process(address: str) -> psutil.Process:
     return psutil.Process(next(one.pid for one in listeners if one.laddr and one.laddr.port == port))
 
 
-def jobs_in(results: Path) -> int:
-    """Return the number of jobs in the ledger of a results folder."""
+def jobs_in(results: Path) -> set[str]:
+    """Return the ids of the jobs in the ledger of a results folder."""
     with closing(sqlite3.connect(results / LEDGER_FILE)) as ledger:
-        count: int = ledger.execute("SELECT count(*) FROM jobs").fetchone()[0]
-        return count
+        return {job_id for (job_id,) in ledger.execute("SELECT id FROM jobs")}
