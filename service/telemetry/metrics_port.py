@@ -19,7 +19,7 @@ def serve_metrics(host: str, port: int, registry: CollectorRegistry) -> None:
         OSError: the port is not available.
     """
     server, _ = start_http_server(port, host, registry)
-    server.set_app(_at_its_path(_without_versions(make_wsgi_app(registry))))
+    server.set_app(_at_its_path(_as_asked(make_wsgi_app(registry))))
 
 
 def _at_its_path(app: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,13 +38,15 @@ def _at_its_path(app: Callable[..., Any]) -> Callable[..., Any]:
     return served
 
 
-def _without_versions(app: Callable[..., Any]) -> Callable[..., Any]:
-    """Remove the parameters of `Accept`, as prometheus_client fails if a version in them is not a number."""
+def _as_asked(app: Callable[..., Any]) -> Callable[..., Any]:
+    """Remove the parts of a request that prometheus_client cannot answer.
+
+    It fails if a version in `Accept` is not a number. With a query `name[]` it answers an empty 200 where it knows no
+    names beforehand, as in the files of several processes; /metrics of the other port takes no query either.
+    """
 
     def served(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-        accept = environ.get("HTTP_ACCEPT", "")
-        return app(
-            {**environ, "HTTP_ACCEPT": ",".join(part.split(";")[0] for part in accept.split(","))}, start_response
-        )
+        accept = ",".join(part.split(";")[0] for part in environ.get("HTTP_ACCEPT", "").split(","))
+        return app({**environ, "HTTP_ACCEPT": accept, "QUERY_STRING": ""}, start_response)
 
     return served
