@@ -119,7 +119,7 @@ class Kernel(Protocol):
 
 
 class StoppableKernel(NamedTuple):
-    """A kernel that calls `stop` before each part of a sweep; `stop` raises an error to end the stage."""
+    """A kernel that calls `stop` before each of its calls; `stop` raises an error to end the stage."""
 
     kernel: Kernel
     stop: Callable[[], None]
@@ -129,9 +129,11 @@ class StoppableKernel(NamedTuple):
         self.kernel.sweep(view, step, part, before, matches, distances)
 
     def vote(self, view: View, rows: Part, matches: Indices, weights: Floats, window: Floats) -> None:
+        self.stop()
         self.kernel.vote(view, rows, matches, weights, window)
 
     def blend(self, view: View, pull: float, outline: float) -> None:
+        self.stop()
         self.kernel.blend(view, pull, outline)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import cv2
 import numpy as np
 import pytest
@@ -148,18 +150,41 @@ class Stopped(Exception):
     pass
 
 
-def test_it_can_be_stopped_before_each_part_of_a_sweep(kernel: CompiledKernel) -> None:
+class Noted(NamedTuple):
+    """A kernel that notes the names of its calls."""
+
+    kernel: CompiledKernel
+    calls: list[str]
+
+    def sweep(self, *args: Any) -> None:
+        self.calls.append("sweep")
+        self.kernel.sweep(*args)
+
+    def vote(self, *args: Any) -> None:
+        self.calls.append("vote")
+        self.kernel.vote(*args)
+
+    def blend(self, *args: Any) -> None:
+        self.calls.append("blend")
+        self.kernel.blend(*args)
+
+
+def test_it_can_be_stopped_before_each_part_of_a_sweep_and_before_each_vote_and_blend(kernel: CompiledKernel) -> None:
     filled = textured(900, 900, (slice(10, 60), slice(10, 60)), (slice(800, 880), slice(800, 880)))
-    plan, calls = plan_texture(filled.hole), []
-    stoppable = StoppableKernel(kernel, lambda: calls.append(1))
-    copy_texture(Picture(filled.fill.copy()), plan, stoppable)
-    assert len(calls) >= 10 * len(plan.windows) == 20  # four sweeps at half the size, six at full size
+    plan, every = plan_texture(filled.hole), Noted(kernel, [])
+    copy_texture(Picture(filled.fill.copy()), plan, every)
+    assert every.calls.count("sweep") >= 10 * len(plan.windows) == 20  # four at half the size, six at full size
+    for name in ("sweep", "vote", "blend"):
+        for number in (every.calls.index(name), len(every.calls) - 1 - every.calls[::-1].index(name)):
+            noted = Noted(kernel, [])
 
-    def stop() -> None:
-        raise Stopped
+            def stop(noted: Noted = noted, number: int = number) -> None:
+                if len(noted.calls) == number:
+                    raise Stopped
 
-    with pytest.raises(Stopped):
-        copy_texture(Picture(filled.fill.copy()), plan, StoppableKernel(kernel, stop))
+            with pytest.raises(Stopped):
+                copy_texture(Picture(filled.fill.copy()), plan, StoppableKernel(noted, stop))
+            assert noted.calls == every.calls[:number]
 
 
 @pytest.mark.parametrize("hole", MASKS.values(), ids=MASKS)
