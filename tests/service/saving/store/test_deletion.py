@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from service.ledger.contract import Transaction
+from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
+from service.saving import index_table
 from service.saving.index import ResultIndex
 from service.saving.result_finder import ResultFinder
 from service.saving.spool.files import SpoolFiles
@@ -18,6 +21,7 @@ from tests.fakes.captured_logs import capture_logs
 from tests.service.saving.store.slow_storage import SlowFiles, files_directory, open_store, put, result
 from tests.serving.waiting import wait_until
 
+T = TypeVar("T")
 ID, OTHER = f"{1:032x}", f"{2:032x}"
 
 
@@ -38,6 +42,19 @@ def test_what_is_deleted_while_it_is_written_is_removed_by_its_writer(tmp_path: 
         assert store.flush(30) == 0
         assert store.get(ID) is None
     assert names(tmp_path) == ({f"{OTHER}.png", f"{OTHER}.json"} if group == 2 else set())
+
+
+def test_several_of_a_group_that_are_deleted_while_it_is_written_are_removed(tmp_path: Path) -> None:
+    files = SlowFiles(tmp_path, 3)
+    files.prepare()
+    with open_store(files, threads=1) as store:
+        put(store, result(1), result(2), result(3))
+        wait_until(lambda: files.groups)
+        for one in (ID, OTHER):
+            store.index.bury(one, "")
+        files.gate.set()
+        assert store.flush(30) == 0
+    assert names(tmp_path) == {f"{3:032x}.png", f"{3:032x}.json"}
 
 
 def test_what_is_deleted_before_its_writer_comes_is_not_written(files: SlowFiles) -> None:
@@ -61,8 +78,48 @@ def test_a_deleted_result_in_the_spool_is_not_read_nor_counted_as_lost(files: Sl
         assert store.get(ID) is None
         assert store.sidecar(ID) is None
         assert store.count_unsaved().lost == 0
+        store.remove(ID)
+        assert store.spooled_ids() == set(), "its copy is gone, though it cannot be saved yet"
         files.error = None
         assert store.flush(30) == 0
+
+
+def test_what_is_deleted_while_it_is_written_is_erased_from_the_spool_too(tmp_path: Path) -> None:
+    files = SlowFiles(tmp_path)
+    files.prepare()
+    with open_store(files, threads=1) as store:
+        put(store, result(1, b"secret"), result(2))
+        wait_until(lambda: files.tries == 1)
+        store.index.bury(ID, "")  # by a process that was killed before it removed any copy
+        files.gate.set()
+        assert store.flush(30) == 0
+        assert [path for path in tmp_path.rglob("*.log") if b"secret" in path.read_bytes()] == []
+
+
+class Watched(SqliteFile):
+    """A ledger that notes which results are in the spool each time that a saved one is looked up."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / LEDGER_FILE, [index_table.SCHEMA])
+        self.storage = ResultFiles(folder)
+        self.spooled: Callable[[], set[str]] = set
+        self.seen: list[set[str]] = []
+
+    def read(self, work: Callable[[Transaction], T]) -> T:
+        if self.storage.read_sidecar(ID) is not None:
+            self.seen.append(self.spooled())
+        return super().read(work)
+
+
+def test_a_result_stays_in_the_spool_until_it_is_known_that_it_was_not_deleted(tmp_path: Path) -> None:
+    """If its process is killed before that, another one takes it up and removes it."""
+    files, ledger = ResultFiles(tmp_path), Watched(tmp_path)
+    files.prepare()
+    with open_store(files, ledger=ledger, threads=1) as store:
+        ledger.spooled = store.spooled_ids
+        put(store, result(1))
+        assert store.flush(30) == 0
+    assert ledger.seen == [{ID}]
 
 
 class DeletedMeanwhile(ResultFiles):
@@ -85,7 +142,7 @@ def test_a_result_that_is_deleted_while_its_writer_looks_for_it_is_not_lost(tmp_
 
 
 class UnfinishedFileRemoved(ResultFiles):
-    """Storage whose first write fails, as a deletion removes the unfinished file."""
+    """Storage whose first write fails after some files, as a deletion removes an unfinished one."""
 
     index: ResultIndex
     tries = 0
@@ -93,6 +150,7 @@ class UnfinishedFileRemoved(ResultFiles):
     def write_all(self, results: Sequence[tuple[bytes, dict[str, Any]]]) -> None:
         self.tries += 1
         if self.tries == 1:
+            super().write_all(results)
             self.index.bury(ID, "")
             raise FileNotFoundError(ID)
         super().write_all(results)
@@ -108,6 +166,7 @@ def test_a_deletion_in_mid_write_is_no_failure_to_save_the_others(tmp_path: Path
         assert store.get(OTHER) is not None
         assert store.get(ID) is None
     assert [line["event"] for line in lines if line["log_level"] == "error"] == []
+    assert names(tmp_path) == {f"{OTHER}.png", f"{OTHER}.json"}
 
 
 def test_unfinished_files_of_a_killed_process_go_too(tmp_path: Path) -> None:
