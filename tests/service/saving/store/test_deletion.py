@@ -18,7 +18,7 @@ from service.saving.spool.process_folder import SpoolOwner
 from service.saving.storage.disk import ResultFiles
 from service.saving.write_queue import UnsavedResult
 from tests.fakes.captured_logs import capture_logs
-from tests.service.saving.store.slow_storage import SlowFiles, files_directory, open_store, put, result
+from tests.service.saving.store.slow_storage import Elsewhere, SlowFiles, files_directory, open_store, put, result
 from tests.serving.waiting import wait_until
 
 T = TypeVar("T")
@@ -93,6 +93,27 @@ def test_what_is_deleted_while_it_is_written_is_erased_from_the_spool_too(tmp_pa
         store.index.bury(ID, "")  # by a process that was killed before it removed any copy
         files.gate.set()
         assert store.flush(30) == 0
+        assert [path for path in tmp_path.rglob("*.log") if b"secret" in path.read_bytes()] == []
+
+
+class Unreachable(Elsewhere):
+    """A bucket that cannot be reached."""
+
+    def delete(self, name: str) -> None:
+        raise OSError(name)
+
+
+def test_the_spool_gets_its_space_back_while_the_bucket_cannot_be_reached(tmp_path: Path) -> None:
+    files = Unreachable(tmp_path)
+    files.prepare()
+    files.error = OSError("unplugged")
+    files.gate.set()
+    with open_store(files, threads=1) as store:
+        put(store, result(1, b"secret"))
+        store.index.bury(ID, "")
+        with pytest.raises(OSError, match=ID):
+            store.remove(ID)
+        assert store.spooled_ids() == set()
         assert [path for path in tmp_path.rglob("*.log") if b"secret" in path.read_bytes()] == []
 
 
