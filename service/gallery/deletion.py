@@ -45,6 +45,8 @@ class Deletion:
     """Time after which no storage still completes a write that was begun before the deletion, in seconds."""
     left: int = field(default=0, init=False)
     """Number of deleted results that still had copies at the end of the last `finish`."""
+    _failed: set[str] = field(default_factory=set, init=False)
+    """Ids of results whose copies `finish` could not remove; they come last, so that others are not kept waiting."""
 
     async def delete(self, result_id: str, owner: str) -> bool:
         """Delete a result; returns whether all copies are removed: if not, `finish` removes the others.
@@ -75,11 +77,15 @@ class Deletion:
             index_table.to_remove,
             once_before=now - _OWN_TIME_S,
             twice_before=now - self.late_write_s,
-            limit=_BATCH,
+            limit=_BATCH + len(self._failed),
         )
-        for result_id in await asyncio.to_thread(index.read, work):
+        due = await asyncio.to_thread(index.read, work)
+        self._failed.intersection_update(due)
+        for result_id in sorted(due, key=self._failed.__contains__):
             if not await self._remove(result_id):
-                break  # what failed here fails for the others, too
+                self._failed.add(result_id)
+                break  # a storage that fails would keep each of the others waiting
+            self._failed.discard(result_id)
         self.left = await asyncio.to_thread(index.read, index_table.unremoved)
 
     async def tidy(self) -> None:

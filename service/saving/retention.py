@@ -16,6 +16,8 @@ import structlog
 from service.saving.storage.contract import Storage, StoredObject
 
 _log = structlog.get_logger(__name__)
+_MAX_FAILURES_IN_A_ROW = 3
+"""Failed results after which a sweep ends: then the whole storage fails, as a bucket does that is not reachable."""
 _INCOMPLETE_AGE_S = 3600.0
 """Age in seconds from which an image without sidecar, or a sidecar without image, counts as garbage of a crash."""
 
@@ -93,12 +95,14 @@ class Retention:
     """Ids of all results that are in the spool."""
     forget: Callable[[Collection[str]], None] = lambda _: None
     """Called with the ids of results after they were deleted."""
+    _failed: set[str] = field(default_factory=set, init=False)
+    """Ids of results that could not be deleted; they come last, so that others are deleted all the same."""
 
     def delete_excess(self) -> int:
         """Delete once, and return the number of deleted objects.
 
         Raises:
-            OSError: the storage cannot be listed, or an object cannot be deleted; the next sweep continues.
+            OSError: the storage cannot be listed, or some results cannot be deleted; the next sweep continues.
             NotReady: the index cannot be written.
         """
         with self.lock.open("w") as file:
@@ -110,12 +114,35 @@ class Retention:
             deleted = plan_deletions(self.storage.entries(), self.limits, self.now(), spooled)
             gone: set[str] = set()
             try:
-                for name in deleted:
-                    self.storage.delete(name)
-                    gone.add(name[3:].partition(".")[0])
+                self._delete(deleted, gone)
             finally:
                 if gone:
                     self.forget(gone)
         if deleted:
             _log.info("old results deleted", objects=len(deleted))
         return len(deleted)
+
+    def _delete(self, names: Iterable[str], gone: set[str]) -> None:
+        """Delete objects, those of one result together; adds the ids of results to `gone`. See `delete_excess`."""
+        results: dict[str, list[str]] = {}
+        for name in names:
+            results.setdefault(name[3:].partition(".")[0], []).append(name)
+        self._failed.intersection_update(results)
+        errors: list[OSError] = []
+        in_a_row = 0
+        for result_id in sorted(results, key=self._failed.__contains__):
+            try:
+                for name in results[result_id]:
+                    self.storage.delete(name)
+                    gone.add(result_id)
+            except OSError as error:  # noqa: PERF203 -- one result must not stop the others
+                self._failed.add(result_id)
+                errors.append(error)
+                in_a_row += 1
+                if in_a_row == _MAX_FAILURES_IN_A_ROW:
+                    break
+            else:
+                self._failed.discard(result_id)
+                in_a_row = 0
+        if errors:
+            raise errors[0]

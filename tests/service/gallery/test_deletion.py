@@ -120,3 +120,28 @@ async def test_thumbnails_of_lost_results_and_old_tombstones_are_removed(store: 
     assert store.index.deleted([ID]) == {ID}
     await deletion_of(store, tmp_path, later_s=91 * DAY_S).tidy()
     assert store.index.deleted([ID]) == set()
+
+
+async def test_a_result_of_which_a_copy_cannot_be_removed_keeps_no_other_waiting(
+    store: ResultStore, tmp_path: Path
+) -> None:
+    ids = [f"{number:032x}" for number in range(1, 6)]
+    for result_id in ids:
+        put(store, result_id)
+    store.flush(30)
+    for result_id in ids:
+        store.index.bury(result_id, OWNER)  # by processes that were killed before they removed the copies
+    for result_id in ids[:2]:
+        image = tmp_path / f"{result_id[:2]}/{result_id}.png"
+        image.unlink()
+        image.mkdir()  # which the server does not remove
+    deletion = deletion_of(store, tmp_path, later_s=3600)
+    for _ in range(4):
+        await deletion.finish()
+    assert [one for one in ids if store.storage.read_sidecar(one) is not None] == []
+    assert deletion.left == 2
+    for result_id in ids[:2]:
+        (tmp_path / f"{result_id[:2]}/{result_id}.png").rmdir()
+    for _ in range(2):
+        await deletion.finish()
+    assert deletion.left == 0

@@ -89,3 +89,56 @@ def test_a_sweep_deletes_on_disk_what_is_too_old_and_one_process_sweeps_at_a_tim
     assert files.read(f"{1:032x}") is None
     assert files.read(f"{2:032x}") == (b"image", "image/png")
     assert Retention(files, tmp_path / "lock", limits, lambda: now, set).delete_excess() == 0
+
+
+class Stuck(ResultFiles):
+    """Storage that refuses to delete the results in some folders, as if it might not write them."""
+
+    folders: tuple[str, ...] = ()
+    asked: int = 0
+
+    def delete(self, name: str) -> None:
+        self.asked += 1
+        if name[:2] in self.folders:
+            raise PermissionError(name)
+        super().delete(name)
+
+
+def old_results(tmp_path: Path) -> Stuck:
+    """Store results 1 to 8, of which 1 is the oldest, each in a folder of its own."""
+    files = Stuck(tmp_path)
+    files.prepare()
+    for number in range(1, 9):
+        result_id = f"{number:02}" + "0" * 30
+        files.write(b"image", {"id": result_id, "media_type": "image/png"})
+        for suffix in ("png", "json"):
+            os.utime(tmp_path / f"{number:02}/{result_id}.{suffix}", (number, number))
+    return files
+
+
+def left(tmp_path: Path) -> list[str]:
+    return sorted(path.name[:2] for path in tmp_path.glob("??/*.json"))
+
+
+@pytest.mark.parametrize("stuck", [("01",), ("04", "06"), ("01", "02", "03", "04")])
+def test_results_that_cannot_be_deleted_do_not_stop_the_others(tmp_path: Path, stuck: tuple[str, ...]) -> None:
+    files, forgotten = old_results(tmp_path), set[str]()
+    files.folders = stuck
+    retention = Retention(files, tmp_path / "lock", RetentionLimits(max_age_s=1.0), lambda: HOUR, set, forgotten.update)
+    for _ in range(3):
+        with pytest.raises(PermissionError):
+            retention.delete_excess()
+    assert left(tmp_path) == sorted(stuck)
+    assert len(list(tmp_path.glob("??/*.png"))) == len(stuck), "a sidecar always has its image"
+    assert sorted(one[:2] for one in forgotten) == [f"{n:02}" for n in range(1, 9) if f"{n:02}" not in stuck]
+    files.folders = ()
+    retention.delete_excess()
+    assert left(tmp_path) == []
+
+
+def test_a_sweep_ends_soon_if_nothing_can_be_deleted(tmp_path: Path) -> None:
+    files = old_results(tmp_path)
+    files.folders = tuple(f"{number:02}" for number in range(1, 9))
+    with pytest.raises(PermissionError):
+        Retention(files, tmp_path / "lock", RetentionLimits(max_age_s=1.0), lambda: HOUR, set).delete_excess()
+    assert files.asked <= 3
