@@ -80,14 +80,25 @@ class Writers:
     def _save_group(self, group: list[UnsavedResult]) -> None:
         try:
             with stage_range("save", group[0].id):
-                try:
-                    lost = self._store_group(group)
-                except FileNotFoundError:  # a deletion removed an unfinished file: store the others
-                    lost = self._store_group(group)
+                lost = self._store_despite_deletions(group)
         except Exception as error:  # whatever the error, the thread continues and the results are kept
             self._keep_after_failure(group, error)
         else:
             self._remove_saved(group, lost)
+
+    def _store_despite_deletions(self, group: list[UnsavedResult]) -> list[str]:
+        """Store a group, again after each deletion that removed an unfinished file; see `_store_group`.
+
+        A starting process may remove one, too, so the first time it is stored again in any case.
+        """
+        deleted: set[str] | None = None
+        while True:
+            try:
+                return self._store_group(group)
+            except FileNotFoundError:  # noqa: PERF203 -- the loop is for repetitions
+                before, deleted = deleted, self.finder.index.deleted([waiting.id for waiting in group])
+                if before is not None and deleted <= before:
+                    raise
 
     def _store_group(self, group: list[UnsavedResult]) -> list[str]:
         """Store the results that are not deleted; returns the ids of lost ones. May be repeated."""

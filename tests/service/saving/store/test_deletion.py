@@ -13,12 +13,22 @@ from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
 from service.saving import index_table
 from service.saving.index import ResultIndex
 from service.saving.result_finder import ResultFinder
+from service.saving.results import StoredResult
 from service.saving.spool.files import SpoolFiles
 from service.saving.spool.process_folder import SpoolOwner
 from service.saving.storage.disk import ResultFiles
+from service.saving.store import ResultStore
 from service.saving.write_queue import UnsavedResult
 from tests.fakes.captured_logs import capture_logs
-from tests.service.saving.store.slow_storage import Elsewhere, SlowFiles, files_directory, open_store, put, result
+from tests.service.saving.store.slow_storage import (
+    Counts,
+    Elsewhere,
+    SlowFiles,
+    files_directory,
+    open_store,
+    put,
+    result,
+)
 from tests.serving.waiting import wait_until
 
 T = TypeVar("T")
@@ -27,6 +37,12 @@ ID, OTHER = f"{1:032x}", f"{2:032x}"
 
 def names(root: Path) -> set[str]:
     return {path.name for path in root.glob("??/*")}
+
+
+def put_together(store: ResultStore, *results: StoredResult) -> None:
+    """Put results that a writer takes as one group: it waits for those for which space is reserved."""
+    for one, space in [(one, store.reserve(len(one.body))) for one in results]:
+        store.put(space, one)
 
 
 @pytest.mark.parametrize("group", [1, 2])
@@ -47,9 +63,9 @@ def test_what_is_deleted_while_it_is_written_is_removed_by_its_writer(tmp_path: 
 def test_several_of_a_group_that_are_deleted_while_it_is_written_are_removed(tmp_path: Path) -> None:
     files = SlowFiles(tmp_path, 3)
     files.prepare()
-    with open_store(files, threads=1) as store:
-        put(store, result(1), result(2), result(3))
-        wait_until(lambda: files.groups)
+    with open_store(files, threads=1, gather_s=30.0) as store:
+        put_together(store, result(1), result(2), result(3))
+        wait_until(lambda: files.groups == [3])
         for one in (ID, OTHER):
             store.index.bury(one, "")
         files.gate.set()
@@ -163,31 +179,46 @@ def test_a_result_that_is_deleted_while_its_writer_looks_for_it_is_not_lost(tmp_
 
 
 class UnfinishedFileRemoved(ResultFiles):
-    """Storage whose first write fails after some files, as a deletion removes an unfinished one."""
+    """Storage whose first two writes of a group fail after some files, as deletions remove unfinished ones."""
 
     index: ResultIndex
+    max_group_size = 3
     tries = 0
 
     def write_all(self, results: Sequence[tuple[bytes, dict[str, Any]]]) -> None:
         self.tries += 1
-        if self.tries == 1:
-            super().write_all(results)
-            self.index.bury(ID, "")
-            raise FileNotFoundError(ID)
         super().write_all(results)
+        if self.tries <= 2:
+            self.index.bury(f"{self.tries:032x}", "")
+            raise FileNotFoundError(self.tries)
 
 
-def test_a_deletion_in_mid_write_is_no_failure_to_save_the_others(tmp_path: Path) -> None:
+def test_deletions_in_mid_write_are_no_failure_to_save_the_others(tmp_path: Path) -> None:
     files = UnfinishedFileRemoved(tmp_path)
     files.prepare()
-    with capture_logs() as lines, open_store(files, threads=1) as store:
+    with capture_logs() as lines, open_store(files, threads=1, gather_s=30.0) as store:
         files.index = store.index
-        put(store, result(1), result(2))
+        put_together(store, result(1), result(2), result(3))
         assert store.flush(30) == 0
-        assert store.get(OTHER) is not None
-        assert store.get(ID) is None
+        assert [store.get(f"{number:032x}") is None for number in (1, 2, 3)] == [True, True, False]
     assert [line["event"] for line in lines if line["log_level"] == "error"] == []
-    assert names(tmp_path) == {f"{OTHER}.png", f"{OTHER}.json"}
+    assert names(tmp_path) == {f"{3:032x}.png", f"{3:032x}.json"}
+
+
+class FileNeverThere(ResultFiles):
+    """Storage that can write nothing, for a reason that no deletion is."""
+
+    def write_all(self, results: Sequence[tuple[bytes, dict[str, Any]]]) -> None:
+        raise FileNotFoundError(len(results))
+
+
+def test_a_file_that_no_deletion_has_removed_is_a_failure(tmp_path: Path) -> None:
+    observer, files = Counts(), FileNeverThere(tmp_path)
+    files.prepare()
+    with open_store(files, threads=1, observer=observer) as store:
+        put(store, result(1))
+        store.index.bury(OTHER, "")
+        wait_until(lambda: observer.failures)
 
 
 def test_unfinished_files_of_a_killed_process_go_too(tmp_path: Path) -> None:
