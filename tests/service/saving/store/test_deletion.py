@@ -16,6 +16,8 @@ from service.saving.result_finder import ResultFinder
 from service.saving.results import StoredResult
 from service.saving.spool.files import SpoolFiles
 from service.saving.spool.process_folder import SpoolOwner
+from service.saving.spool.segment import SpooledResult
+from service.saving.spool_safeguard import SpoolSafeguard
 from service.saving.storage.disk import ResultFiles
 from service.saving.store import ResultStore
 from service.saving.write_queue import UnsavedResult
@@ -219,6 +221,22 @@ def test_a_file_that_no_deletion_has_removed_is_a_failure(tmp_path: Path) -> Non
         put(store, result(1))
         store.index.bury(OTHER, "")
         wait_until(lambda: observer.failures)
+
+
+def test_a_deleted_result_is_not_spooled_again_from_memory(tmp_path: Path) -> None:
+    files = ResultFiles(tmp_path)
+    files.prepare()
+    with open_store(files) as store:
+        owner = SpoolOwner(tmp_path, lambda: "writer")
+        owner.create()
+        spool_files = SpoolFiles(owner)
+        safeguard = SpoolSafeguard(spool_files, files, store.disk, store.index)
+        sidecar = {"id": ID, "media_type": "image/png"}
+        waiting = UnsavedResult(ID, 5, 0.0, in_memory=SpooledResult(b"image", sidecar))
+        store.index.bury(ID, "")
+        safeguard.secure_copies([waiting], [waiting])
+        assert spool_files.ids() == set()
+        spool_files.close()
 
 
 def test_unfinished_files_of_a_killed_process_go_too(tmp_path: Path) -> None:
