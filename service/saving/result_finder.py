@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from service.core.errors import NotReady
 from service.saving.index import ResultIndex
 from service.saving.spool.files import SpoolFiles
 from service.saving.spool.segment import SpooledResult
@@ -45,18 +46,28 @@ class ResultFinder:
         """Return the image and its media type; None if the result does not exist or was deleted.
 
         Raises:
-            NotReady, ServiceError: as raised by `Storage.read` and `ResultIndex.deleted`.
+            NotReady, ServiceError: as raised by `spooled`, `Storage.read` and `ResultIndex.deleted`.
         """
         if not self._may_be_read(result_id):
             return None
-        spooled = self.spooled(result_id)
+        try:
+            spooled = self.spooled(result_id)
+        except NotReady:  # what cannot be read there may be another result, and this one stored
+            if (stored := self.storage.read(result_id)) is None:
+                raise
+            return stored
         return (spooled.body, spooled.sidecar["media_type"]) if spooled else self.storage.read(result_id)
 
     def sidecar(self, result_id: str) -> dict[str, Any] | None:
         """Return the sidecar of a result; None if it does not exist or was deleted. Raises as `image` does."""
         if not self._may_be_read(result_id):
             return None
-        spooled = self.spooled(result_id)
+        try:
+            spooled = self.spooled(result_id)
+        except NotReady:  # as in `image`
+            if (stored := self.storage.read_sidecar(result_id)) is None:
+                raise
+            return stored
         return spooled.complete_sidecar() if spooled else self.storage.read_sidecar(result_id)
 
     def spooled_and_lost(self, group: Sequence[UnsavedResult]) -> tuple[list[SpooledResult], list[str]]:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
+from service.core.errors import NotReady
+from service.saving.spool.process_folder import SPOOL
 from service.saving.storage.disk import ResultFiles
+from tests.fakes.captured_logs import capture_logs
 from tests.service.saving.spool.segments import BODY, ID, SIDECAR, segments, spool
 from tests.service.saving.store.slow_storage import ROOMY, SlowFiles, files_directory, open_store, put, result
 
@@ -60,6 +65,52 @@ def test_a_living_store_takes_up_what_a_dead_one_left(files: SlowFiles) -> None:
         assert heir.inherit() == 1
         assert heir.flush(20) == 0
         assert heir.get(f"{1:032x}") == (b"image", "image/png")
+
+
+def test_what_a_dead_process_left_is_in_the_index_before_it_is_saved(files: SlowFiles) -> None:
+    """So that its owner finds it, and can delete it, while the storage is slow."""
+    dead = spool(files_directory(files), "dead")
+    dead.write(ID, BODY, SIDECAR)
+    dead.close()
+    with open_store(files) as heir:
+        heir.index.flush()
+        assert heir.index.find(ID) is not None
+        assert heir.pending == 1
+        files.gate.set()
+
+
+def test_a_dead_process_whose_spool_cannot_be_read_keeps_no_other_from_being_inherited(tmp_path: Path) -> None:
+    for name in ("dead", "unreadable", "zombie"):
+        one = spool(tmp_path, name)
+        one.write(f"{len(name):032x}", BODY, {**SIDECAR, "id": f"{len(name):032x}"})
+        one.close()
+    (segment,) = segments(tmp_path, "unreadable")
+    whole = segment.rename(tmp_path / "whole")
+    segment.mkdir()
+    with capture_logs() as lines, open_store(ResultFiles(tmp_path)) as heir:
+        assert heir.flush(20) == 0
+        for length in (4, 6):
+            assert heir.storage.read(f"{length:032x}") is not None
+        segment.rmdir()
+        whole.rename(segment)
+        assert heir.inherit() == 1
+        assert heir.flush(20) == 0
+        assert heir.get(f"{10:032x}") is not None
+    assert [line["event"] for line in lines if line["log_level"] == "warning"] == [
+        "the spool of a dead process cannot be read; retrying"
+    ]
+
+
+def test_what_is_stored_can_be_read_while_a_part_of_the_spool_cannot(tmp_path: Path) -> None:
+    with open_store(ResultFiles(tmp_path)) as store:
+        put(store, result(1))
+        assert store.flush(20) == 0
+        (tmp_path / SPOOL / "dead" / "1.log").mkdir(parents=True)  # as unreadable as a damaged file
+        assert store.get(f"{1:032x}") == (b"image", "image/png")
+        assert store.sidecar(f"{1:032x}") == store.storage.read_sidecar(f"{1:032x}")
+        for read in (store.get, store.sidecar):
+            with pytest.raises(NotReady):
+                read(f"{2:032x}")  # which may be there
 
 
 def test_a_result_that_a_dead_process_spooled_twice_is_saved_once_and_others_after_it(tmp_path: Path) -> None:
