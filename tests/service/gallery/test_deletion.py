@@ -33,6 +33,10 @@ def put(store: ResultStore, result_id: str, owner: str = OWNER) -> None:
     store.put(store.reserve(len(body)), StoredResult(result_id, body, "image/png", {"owner": owner}))
 
 
+def kept_thumbnails(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / ".thumbnails").rglob("*") if path.is_file())
+
+
 async def test_only_the_owner_deletes_a_result_and_only_once(store: ResultStore, tmp_path: Path) -> None:
     put(store, ID)
     deletion = deletion_of(store, tmp_path)
@@ -112,11 +116,12 @@ async def test_thumbnails_of_lost_results_and_old_tombstones_are_removed(store: 
         ThumbnailFiles(tmp_path, store.index).keep(result_id, b"small")
     store.flush(30)
     await deletion_of(store, tmp_path).delete(ID, OWNER)
+    assert kept_thumbnails(tmp_path) == [f"{OTHER}.webp"], "that of a deleted result goes with it"
     store.index.forget([OTHER])  # as retention does
     later = deletion_of(store, tmp_path, later_s=89 * DAY_S)
     await later.finish()
     await later.tidy()
-    assert [path for path in (tmp_path / ".thumbnails").rglob("*") if path.is_file()] == []
+    assert kept_thumbnails(tmp_path) == []
     assert store.index.deleted([ID]) == {ID}
     await deletion_of(store, tmp_path, later_s=91 * DAY_S).tidy()
     assert store.index.deleted([ID]) == set()

@@ -8,10 +8,12 @@ from typing import Any, TypeVar
 
 import pytest
 
+from service.core.errors import NotReady
 from service.ledger.contract import Transaction
 from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
 from service.saving import index_table
 from service.saving.index import ResultIndex
+from service.saving.local_disk.disk_state import DiskState
 from service.saving.result_finder import ResultFinder
 from service.saving.results import StoredResult
 from service.saving.spool.files import SpoolFiles
@@ -95,7 +97,7 @@ def test_a_deleted_result_in_the_spool_is_not_read_nor_counted_as_lost(files: Sl
         store.index.bury(ID, "")
         assert store.get(ID) is None
         assert store.sidecar(ID) is None
-        assert store.count_unsaved().lost == 0
+        assert store.count_unsaved().total == 0
         store.remove(ID)
         assert store.spooled_ids() == set(), "its copy is gone, though it cannot be saved yet"
         files.error = None
@@ -237,6 +239,26 @@ def test_a_deleted_result_is_not_spooled_again_from_memory(tmp_path: Path) -> No
         safeguard.secure_copies([waiting], [waiting])
         assert spool_files.ids() == set()
         spool_files.close()
+
+
+class Unreadable(SqliteFile):
+    """A ledger that cannot be read now."""
+
+    def read(self, work: Callable[[Transaction], T]) -> T:
+        raise NotReady(f"{work} is not run")
+
+
+def test_results_are_spooled_again_from_memory_and_counted_while_the_ledger_cannot_be_read(tmp_path: Path) -> None:
+    files, owner = ResultFiles(tmp_path), SpoolOwner(tmp_path, lambda: "writer")
+    files.prepare()
+    owner.create()
+    spool_files, index = SpoolFiles(owner), ResultIndex(Unreadable(tmp_path / LEDGER_FILE, []), lambda: 0.0)
+    safeguard = SpoolSafeguard(spool_files, files, DiskState(tmp_path), index)
+    waiting = UnsavedResult(ID, 5, 0.0, in_memory=SpooledResult(b"image", {"id": ID, "media_type": "image/png"}))
+    safeguard.secure_copies([waiting], [waiting])
+    assert spool_files.ids() == {ID}
+    assert safeguard.count_unsaved([waiting], 0).spooled == 1
+    spool_files.close()
 
 
 def test_unfinished_files_of_a_killed_process_go_too(tmp_path: Path) -> None:
