@@ -96,6 +96,16 @@ async def test_removing_copies_is_retried_after_a_failure(store: ResultStore, tm
     assert (asked, deletion.left) == ([ID] * 3, 0), "once more at the end, for writes that were late"
 
 
+async def test_the_request_itself_has_some_time_to_remove_the_copies(store: ResultStore, tmp_path: Path) -> None:
+    put(store, ID)
+    store.flush(30)
+    store.index.bury(ID, OWNER)
+    await deletion_of(store, tmp_path).finish()
+    assert store.storage.read(ID) is not None
+    await deletion_of(store, tmp_path, later_s=10.0).finish()
+    assert store.storage.read(ID) is None
+
+
 async def test_copies_do_not_wait_until_a_clock_that_was_set_back_shows_the_time_of_the_deletion_again(
     store: ResultStore, tmp_path: Path
 ) -> None:
