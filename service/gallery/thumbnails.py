@@ -122,15 +122,19 @@ class ThumbnailFiles:
             known: returns the ids of existing results among the given ones.
 
         Raises:
-            OSError: a folder cannot be listed, or a file not removed.
+            OSError: a folder cannot be listed, or a file not removed; raised after the other folders.
         """
-        dropped = 0
+        dropped, failed = 0, list[OSError]()
         for shard in sorted(self._directory.glob("[0-9a-f][0-9a-f]")):
-            ids = sorted({path.name[:32] for path in shard.iterdir() if is_result_id(path.name[:32])})
-            gone = set(ids) - known(ids)
-            for result_id in gone:
-                self.drop(result_id)
-            dropped += len(gone)
+            try:
+                ids = sorted({path.name[:32] for path in shard.iterdir() if is_result_id(path.name[:32])})
+                for result_id in sorted(set(ids) - known(ids)):
+                    self.drop(result_id)
+                    dropped += 1
+            except OSError as error:  # noqa: PERF203 -- one folder must not stop the others
+                failed.append(error)
+        if failed:
+            raise failed[0]
         return dropped
 
     def _path(self, result_id: str) -> Path:
