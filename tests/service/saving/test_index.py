@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from service.core.errors import NotReady
 from service.core.settings import SettingsInvalid
+from service.ledger.contract import Transaction
 from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
 from service.saving import index_table
 from service.saving.index import ResultIndex, ledger_file
 from service.saving.index_table import row_of
 from tests.fakes.captured_logs import capture_logs
+from tests.serving.waiting import wait_until
 
+T = TypeVar("T")
 ONE, TWO = "1" * 32, "2" * 32
 
 
@@ -58,6 +62,59 @@ def test_what_is_saved_before_it_is_entered_is_entered_once_and_stays_saved(inde
     assert found.saved
 
 
+class Busy(SqliteFile):
+    """A ledger that calls `before` before each write, which may raise."""
+
+    before: Callable[[], None] = staticmethod(lambda: None)
+
+    def write(self, work: Callable[[Transaction], T], *, synced: bool = False) -> T:
+        self.before()
+        return super().write(work, synced=synced)
+
+
+@pytest.fixture
+def busy(tmp_path: Path) -> Iterator[tuple[ResultIndex, Busy]]:
+    ledger = Busy(tmp_path / LEDGER_FILE, [index_table.SCHEMA])
+    one = ResultIndex(ledger, lambda: 1000.0)
+    one.open()
+    yield one, ledger
+    one.close()
+
+
+def test_what_was_saved_while_the_ledger_rejected_writes_stays_saved(busy: tuple[ResultIndex, Busy]) -> None:
+    index, ledger = busy
+
+    def reject() -> None:
+        raise NotReady("the ledger is busy")
+
+    ledger.before = reject
+    index.saved([sidecar()])  # by a writer that is faster than the thread that announces the result
+    index.announce(sidecar())
+    ledger.before = lambda: None
+    index.flush()
+    found = index.find(ONE)
+    assert found is not None
+    assert found.saved
+
+
+def test_what_is_saved_while_it_is_entered_is_marked_as_saved(busy: tuple[ResultIndex, Busy]) -> None:
+    index, ledger = busy
+    writer = threading.Thread(target=index.saved, args=([sidecar()],))
+
+    def save_meanwhile() -> None:
+        ledger.before = lambda: None
+        writer.start()
+        wait_until(lambda: index._unwritten[ONE][1])
+
+    ledger.before = save_meanwhile
+    index.announce(sidecar())
+    index.flush()
+    writer.join(30)
+    found = index.find(ONE)
+    assert found is not None
+    assert found.saved
+
+
 def test_a_tombstone_outlasts_everything_that_is_entered_later(index: ResultIndex) -> None:
     index.saved([sidecar(), sidecar(TWO)])
     assert index.bury(ONE, "1f2e3d4c")
@@ -69,6 +126,30 @@ def test_a_tombstone_outlasts_everything_that_is_entered_later(index: ResultInde
     found = index.find(ONE)
     assert found is not None
     assert (found.deleted, found.owner) == (True, "1f2e3d4c")
+
+
+class Watched(SqliteFile):
+    """A ledger that notes how each removal is committed: 1 (NORMAL) may be lost in a power failure, 2 (FULL) is not."""
+
+    committed: tuple[int, ...] = ()
+
+    def write_removal(self, work: Callable[[Transaction], T], *, synced: bool = False) -> T:
+        def noted(ledger: Transaction) -> T:
+            self.committed += tuple(ledger.execute("PRAGMA synchronous").fetchone())
+            return work(ledger)
+
+        return super().write_removal(noted, synced=synced)
+
+
+def test_only_a_tombstone_is_committed_so_that_a_power_failure_keeps_it(tmp_path: Path) -> None:
+    ledger = Watched(tmp_path / LEDGER_FILE, [index_table.SCHEMA])
+    index = ResultIndex(ledger, lambda: 1000.0)
+    index.open()
+    index.bury(ONE, "")
+    index.forget([TWO])
+    index.bury(TWO, "")
+    assert ledger.committed == (2, 1, 2)
+    index.close()
 
 
 def test_a_result_without_a_row_can_be_deleted(index: ResultIndex) -> None:
