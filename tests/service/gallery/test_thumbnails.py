@@ -113,6 +113,13 @@ def test_a_thumbnail_made_while_its_result_is_deleted_is_not_stored(tmp_path: Pa
     assert [path for path in (tmp_path / ".thumbnails").rglob("*") if path.is_file()] == []
 
 
+def test_a_thumbnail_that_is_left_of_a_deleted_result_is_not_found(tmp_path: Path, index: ResultIndex) -> None:
+    files = ThumbnailFiles(tmp_path, index)
+    assert files.keep(ID, b"small")
+    index.bury(ID, "")  # by a process that was killed before it removed the thumbnail
+    assert files.find(ID) is None
+
+
 def test_thumbnails_of_deleted_results_are_removed(tmp_path: Path, index: ResultIndex) -> None:
     files = ThumbnailFiles(tmp_path, index)
     other = "cd" * 16
