@@ -79,8 +79,12 @@ async def test_metrics_are_503_until_all_processes_have_stored_them_again(
     assert not server.run_directories
 
 
-async def test_metrics_stay_503_if_counters_of_a_process_that_had_ended_are_lost(start: Callable[..., Server]) -> None:
-    server = start(workers=1)
+@pytest.mark.parametrize("own_port", [False, True])
+async def test_metrics_stay_503_if_counters_of_a_process_that_had_ended_are_lost(
+    start: Callable[..., Server], own_port: bool
+) -> None:
+    port = free_port() if own_port else 0
+    server = start(workers=1, metrics_port=port)
     await ready(server, 1)
     victim = server.pid("engine-0")
     os.kill(victim, signal.SIGKILL)
@@ -91,7 +95,7 @@ async def test_metrics_stay_503_if_counters_of_a_process_that_had_ended_are_lost
     living = server.pid("engine-0"), server.pid("front_end-0")
     wait_until(lambda: all((folder / "metrics" / f"counter_{process}.db").exists() for process in living))
     async with aiohttp.ClientSession(server.url) as session:
-        async with session.get("/metrics") as reply:
+        async with session.get(f"http://127.0.0.1:{port}/metrics" if own_port else "/metrics") as reply:
             assert reply.status == 503
             assert "restart the server" in await reply.text()
         async with session.get("/readyz") as reply:
