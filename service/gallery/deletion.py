@@ -45,8 +45,9 @@ class Deletion:
     """Time after which no storage still completes a write that was begun before the deletion, in seconds."""
     left: int = field(default=0, init=False)
     """Number of deleted results that still had copies at the end of the last `finish`."""
-    _failed: set[str] = field(default_factory=set, init=False)
-    """Ids of results whose copies `finish` could not remove; they come last, so that others are not kept waiting."""
+    _failed: dict[str, None] = field(default_factory=dict, init=False)
+    """Ids of results whose copies `finish` could not remove, latest failure last. They come after all others, in this
+    order, so that each has its turn."""
 
     async def delete(self, result_id: str, owner: str) -> bool:
         """Delete a result; returns whether all copies are removed: if not, `finish` removes the others.
@@ -80,12 +81,14 @@ class Deletion:
             limit=_BATCH + len(self._failed),
         )
         due = await asyncio.to_thread(index.read, work)
-        self._failed.intersection_update(due)
-        for result_id in sorted(due, key=self._failed.__contains__):
+        for result_id in self._failed.keys() - set(due):
+            del self._failed[result_id]
+        turns = {result_id: turn for turn, result_id in enumerate(self._failed, 1)}
+        for result_id in sorted(due, key=lambda one: turns.get(one, 0)):
+            self._failed.pop(result_id, None)
             if not await self._remove(result_id):
-                self._failed.add(result_id)
+                self._failed[result_id] = None
                 break  # a storage that fails would keep each of the others waiting
-            self._failed.discard(result_id)
         self.left = await asyncio.to_thread(index.read, index_table.unremoved)
 
     async def tidy(self) -> None:

@@ -95,8 +95,9 @@ class Retention:
     """Ids of all results that are in the spool."""
     forget: Callable[[Collection[str]], None] = lambda _: None
     """Called with the ids of results after they were deleted."""
-    _failed: set[str] = field(default_factory=set, init=False)
-    """Ids of results that could not be deleted; they come last, so that others are deleted all the same."""
+    _failed: dict[str, None] = field(default_factory=dict, init=False)
+    """Ids of results that could not be deleted, latest failure last. They come after all others, in this order, so that
+    each has its turn."""
 
     def delete_excess(self) -> int:
         """Delete once, and return the number of deleted objects.
@@ -127,22 +128,28 @@ class Retention:
         results: dict[str, list[str]] = {}
         for name in names:
             results.setdefault(name[3:].partition(".")[0], []).append(name)
-        self._failed.intersection_update(results)
         errors: list[OSError] = []
         in_a_row = 0
-        for result_id in sorted(results, key=self._failed.__contains__):
+        for result_id in self._in_turn(results):
+            self._failed.pop(result_id, None)
             try:
                 for name in results[result_id]:
                     self.storage.delete(name)
                     gone.add(result_id)
-            except OSError as error:  # noqa: PERF203 -- one result must not stop the others
-                self._failed.add(result_id)
+            except OSError as error:  # one result must not stop the others
+                self._failed[result_id] = None
                 errors.append(error)
                 in_a_row += 1
                 if in_a_row == _MAX_FAILURES_IN_A_ROW:
                     break
             else:
-                self._failed.discard(result_id)
                 in_a_row = 0
         if errors:
             raise errors[0]
+
+    def _in_turn(self, results: Collection[str]) -> list[str]:
+        """Return the ids in the order in which to delete them; forgets failures of other results."""
+        for result_id in self._failed.keys() - set(results):
+            del self._failed[result_id]
+        turns = {result_id: turn for turn, result_id in enumerate(self._failed, 1)}
+        return sorted(results, key=lambda one: turns.get(one, 0))

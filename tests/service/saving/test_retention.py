@@ -136,6 +136,17 @@ def test_results_that_cannot_be_deleted_do_not_stop_the_others(tmp_path: Path, s
     assert left(tmp_path) == []
 
 
+def test_each_result_that_could_not_be_deleted_has_its_turn(tmp_path: Path) -> None:
+    files = old_results(tmp_path)
+    retention = Retention(files, tmp_path / "lock", RetentionLimits(max_age_s=1.0), lambda: HOUR, set)
+    for stuck in (("01", "02", "03", "04"), ("01", "02", "03")):  # 04 once, the others for ever
+        files.folders = stuck
+        for _ in range(3):
+            with pytest.raises(PermissionError):
+                retention.delete_excess()
+    assert left(tmp_path) == ["01", "02", "03"]
+
+
 def test_a_sweep_ends_soon_if_nothing_can_be_deleted(tmp_path: Path) -> None:
     files = old_results(tmp_path)
     files.folders = tuple(f"{number:02}" for number in range(1, 9))
