@@ -122,17 +122,21 @@ class ThumbnailFiles:
             known: returns the ids of existing results among the given ones.
 
         Raises:
-            OSError: a folder cannot be listed, or a file not removed; raised after the other folders.
+            OSError: a folder cannot be listed, or a file not removed; raised after all others were.
         """
         dropped, failed = 0, list[OSError]()
         for shard in sorted(self._directory.glob("[0-9a-f][0-9a-f]")):
             try:
                 ids = sorted({path.name[:32] for path in shard.iterdir() if is_result_id(path.name[:32])})
-                for result_id in sorted(set(ids) - known(ids)):
+            except OSError as error:
+                failed.append(error)
+                continue
+            for result_id in sorted(set(ids) - known(ids)):
+                try:
                     self.drop(result_id)
                     dropped += 1
-            except OSError as error:  # noqa: PERF203 -- one folder must not stop the others
-                failed.append(error)
+                except OSError as error:  # noqa: PERF203 -- one file must not stop the others
+                    failed.append(error)
         if failed:
             raise failed[0]
         return dropped

@@ -129,11 +129,12 @@ def test_thumbnails_of_deleted_results_are_removed(tmp_path: Path, index: Result
     assert (files.find(ID), files.find(other)) == (None, b"small")
 
 
-def test_a_thumbnail_that_cannot_be_removed_keeps_none_in_other_folders(tmp_path: Path, index: ResultIndex) -> None:
-    files, other = ThumbnailFiles(tmp_path, index), "cd" * 16
+@pytest.mark.parametrize("other", ["cd" * 16, "ab" + "f" * 30])
+def test_a_thumbnail_that_cannot_be_removed_keeps_no_other(tmp_path: Path, index: ResultIndex, other: str) -> None:
+    files = ThumbnailFiles(tmp_path, index)
     files.keep(other, b"small")
     stuck = tmp_path / THUMBNAILS / "ab" / f"{ID}.webp"
-    stuck.mkdir(parents=True)  # which the server does not remove
+    stuck.mkdir(parents=True, exist_ok=True)  # which the server does not remove
     with pytest.raises(OSError, match=stuck.name):
         files.drop_orphans(lambda _: set())
     assert files.find(other) is None
