@@ -42,8 +42,8 @@ class _FilesOfProcesses(Collector):
         """Return the sums.
 
         Raises:
-            NotReady: the directory was removed, and files are missing. The sums of the others would look like counters
-                that were reset.
+            NotReady: files are missing, as they or the directory were removed. The sums of the others would look like
+                counters that were reset.
         """
         self._check_complete()
         try:
@@ -63,7 +63,7 @@ class _FilesOfProcesses(Collector):
 
 def _incomplete() -> NotReady:
     return NotReady(
-        "the metrics are incomplete since another program removed the server's run directory",
+        "the metrics are incomplete since another program removed the server's run directory, or files in it",
         advice="let no program remove retouch-run-* from the folder for temporary files; the metrics return within "
         "seconds, unless a process of the server had ended before: then restart the server; its other endpoints are "
         "not affected",

@@ -4,7 +4,8 @@ It is removed when the server ends. Every process of a server inherits the lock 
 killed server is removed at a later start, once that lock is free. The directory itself is locked as well, because
 systemd-tmpfiles, which removes old temporary files, leaves locked directories alone (tmpfiles.d(5)).
 
-If another program removes it nevertheless, it is made again, and each process stores its metrics there again.
+If another program removes it nevertheless, it is made again, and each process stores its metrics there again. Until
+then a file says that metrics are missing, also if the program removed only some of their files.
 """
 
 from __future__ import annotations
@@ -115,12 +116,20 @@ class RunDirectory:
             return
         except OSError:
             return
-        if INCOMPLETE not in names:
+        with suppress(OSError):  # such as a full disk
+            self._compare_files(names)
+
+    def _compare_files(self, names: set[str]) -> None:
+        # asked once more, because a listing may miss a file that is replaced just now
+        missing = sorted(name for name in self._files - names if not (self._metrics / name).exists())
+        if INCOMPLETE in names and not missing:
+            (self._metrics / INCOMPLETE).unlink()
+            _log.info("the metrics are complete again", folder=str(self._metrics))
+        elif INCOMPLETE not in names and missing:
+            (self._metrics / INCOMPLETE).touch()
+            _log.warning("another program removed files of metrics", folder=str(self._metrics), files=missing)
+        elif not missing:
             self._files |= {name for name in names if name.endswith(".db")}
-        elif self._files <= names:
-            with suppress(OSError):
-                (self._metrics / INCOMPLETE).unlink()
-                _log.info("the metrics are complete again", folder=str(self._metrics))
 
     def _make_again(self) -> None:
         """Make it again, unless another user has put something in its place.

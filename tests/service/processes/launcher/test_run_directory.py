@@ -13,6 +13,7 @@ import pytest
 from service.core.errors import NotReady
 from service.processes.launcher.run_directory import RunDirectory
 from service.telemetry.metric_files import MetricFile
+from tests.fakes.captured_logs import capture_logs
 
 
 def is_locked(path: Path) -> bool:
@@ -170,6 +171,22 @@ def test_one_that_was_removed_is_made_again_and_complete_once_it_has_all_files_o
         run.forget_metrics(1)  # the process has ended: its counters stay in the sums, its gauges do not
         assert is_complete(run)
     assert list(short_folder.iterdir()) == []
+
+
+def test_metrics_are_incomplete_while_one_of_their_files_is_missing(short_folder: Path) -> None:
+    with RunDirectory.create(short_folder) as run, capture_logs() as lines:
+        files = [run.path / "metrics" / f"{kind}_1.db" for kind in ("counter", "gauge_livesum")]
+        for file in files:
+            MetricFile(str(file)).close()
+        assert is_complete(run)
+        for file in files:
+            file.unlink()
+            assert [is_complete(run) for _ in range(3)] == [False] * 3
+            MetricFile(str(file)).close()
+            assert is_complete(run)
+        run.forget_metrics(1)
+        assert is_complete(run), "the launcher itself removes the gauges of a process that has ended"
+    assert [line["log_level"] for line in lines if line["log_level"] != "debug"] == ["warning", "info"] * 2
 
 
 @pytest.mark.parametrize("has_lock", [False, True])
