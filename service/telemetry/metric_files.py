@@ -8,6 +8,7 @@ program removed, such as one that removes old temporary files, is made again.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import threading
@@ -72,10 +73,10 @@ class MetricFile(MmapedDict):
     def __init__(self, path: str, now: Callable[[], float] = time.monotonic) -> None:
         self._path, self._now, self._stored = path, now, True
         self._check_at, self._lock = now() + RETRY_S, threading.RLock()
-        if os.path.exists(path):  # noqa: PTH110 -- prometheus_client's paths are strings
-            super().__init__(path)  # type: ignore[no-untyped-call]
-            return
-        descriptor = self._make_file(b"", _MIN_BYTES)
+        try:
+            descriptor = _open(path, os.O_RDWR)
+        except OSError:  # there is none
+            descriptor = self._make_file(b"", _MIN_BYTES)
         super().__init__(f"/proc/self/fd/{descriptor}")  # type: ignore[no-untyped-call]
         os.close(descriptor)
 
@@ -97,7 +98,7 @@ class MetricFile(MmapedDict):
             return
         with self._lock:
             self._check_at = self._now() + RETRY_S
-            if not (self._stored and os.path.exists(self._path)):  # noqa: PTH110 -- as above
+            if not (self._stored and os.path.exists(self._path)):  # noqa: PTH110 -- paths are strings here
                 self._move(self._capacity)
 
     def _init_value(self, key: str) -> None:
@@ -142,10 +143,10 @@ def _replace_file(path: str, content: bytes, size: int) -> int:
     The path never names a file without its content, because such a file would make `/metrics` fail.
 
     Raises:
-        OSError: the disk has no space for it; nothing has changed.
+        OSError: the disk has no space for it, or as raised by `_open`; nothing has changed.
     """
     unfinished = f"{path}.new"
-    descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    descriptor = _open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     try:
         os.posix_fallocate(descriptor, 0, size)
         os.pwrite(descriptor, content, 0)
@@ -156,3 +157,21 @@ def _replace_file(path: str, content: bytes, size: int) -> int:
             os.unlink(unfinished)  # noqa: PTH108 -- as above
         raise
     return descriptor
+
+
+def _open(path: str, flags: int) -> int:
+    """Open a file in a folder of this user and return its descriptor.
+
+    Where the folder was removed, another user can make one with links in it to files that only this user may write.
+
+    Raises:
+        OSError: the folder is another user's, the path is a link, or the file cannot be opened.
+    """
+    folder, name = os.path.split(path)
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if os.fstat(directory).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "another user has put a folder in place of the server's", folder)
+        return os.open(name, flags | os.O_NOFOLLOW, 0o644, dir_fd=directory)
+    finally:
+        os.close(directory)

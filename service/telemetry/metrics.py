@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -57,8 +58,8 @@ class _FilesOfProcesses(Collector):
 
     def _check_complete(self) -> None:
         folder = Path(self._directory)
-        if not folder.is_dir() or (folder / INCOMPLETE).exists():
-            raise _incomplete()
+        if not folder.is_dir() or folder.stat().st_uid != os.geteuid() or (folder / INCOMPLETE).exists():
+            raise _incomplete()  # another user may have made a folder where this server's was removed
 
 
 def _incomplete() -> NotReady:

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -123,6 +123,40 @@ def test_a_file_is_stored_again_though_its_values_do_not_change(tmp_path: Path) 
         clock.now += RETRY_S
         file.store_if_missing()
         assert values_in(path) == {"value": 1.0}
+
+
+@pytest.mark.parametrize("starting", [False, True])
+def test_nothing_is_written_where_another_user_has_put_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starting: bool
+) -> None:
+    clock, folder, precious = Clock(), tmp_path / "metrics", tmp_path / "precious"
+    precious.write_bytes(b"a file of the server's user")
+    folder.mkdir()
+    path = folder / "counter_1.db"
+    with closing(MetricFile(str(path), now=clock)) as file:
+        file.write_value("value", 1.0, 0.0)
+        shutil.rmtree(folder)
+        folder.mkdir()
+        for name in (path.name, f"{path.name}.new"):
+            (folder / name).symlink_to(precious)
+        if not starting:
+            path.unlink()
+        with monkeypatch.context() as another:
+            another.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+            clock.now += RETRY_S
+            with closing(MetricFile(str(path), now=clock)) if starting else nullcontext(file) as writing:
+                writing.write_value("value", 2.0, 0.0)
+        assert precious.read_bytes() == b"a file of the server's user"
+
+
+@pytest.mark.parametrize("starting", [False, True])
+def test_a_link_to_another_file_is_not_followed(tmp_path: Path, starting: bool) -> None:
+    path, precious = tmp_path / "counter_1.db", tmp_path / "precious"
+    precious.write_bytes(b"precious")
+    (path if starting else path.with_name(f"{path.name}.new")).symlink_to(precious)
+    with closing(MetricFile(str(path))) as file:
+        file.write_value("value", 1.0, 0.0)
+    assert precious.read_bytes() == b"precious"
 
 
 def test_a_process_goes_on_counting_when_the_folder_of_its_metrics_is_removed(tmp_path: Path) -> None:

@@ -208,6 +208,9 @@ def test_nothing_is_put_in_place_of_what_another_user_has_put_there(
         monkeypatch.setattr(os, "geteuid", lambda: run.path.stat().st_uid + 1)
         assert not is_complete(run)
         assert list(run.path.iterdir()) == []
+        (run.path / "metrics").mkdir()
+        assert not is_complete(run), "what another user has put there is not read, either"
+        (run.path / "metrics").rmdir()
         run.path.rmdir()
         run.path.touch()
         assert not is_complete(run)
