@@ -123,16 +123,27 @@ class Deletion:
         return None if sidecar is None else str(sidecar.get("owner", ""))
 
     async def _remove(self, result_id: str) -> bool:
-        try:
-            await asyncio.to_thread(self.store.remove, result_id)
-            await asyncio.to_thread(self.thumbnails.drop, result_id)
-            for forget in self.forget:
-                await forget(result_id)
-            await asyncio.to_thread(self.store.index.write_removal, partial(_count_removal, result_id))
-        except (OSError, ServiceError) as error:
+        errors = [
+            await _error_of(asyncio.to_thread(self.store.remove, result_id)),
+            await _error_of(asyncio.to_thread(self.thumbnails.drop, result_id)),
+            *[await _error_of(forget(result_id)) for forget in self.forget],
+        ]
+        if not any(errors):
+            count = asyncio.to_thread(self.store.index.write_removal, partial(_count_removal, result_id))
+            errors = [await _error_of(count)]
+        for error in filter(None, errors):
             _log.warning("copies of a deleted result cannot be removed; retrying", result=result_id, error=str(error))
             return False
         return True
+
+
+async def _error_of(step: Awaitable[None]) -> Exception | None:
+    """Return the error of a step of a removal, which must not stop the other steps."""
+    try:
+        await step
+    except (OSError, ServiceError) as error:
+        return error
+    return None
 
 
 def _count_removal(result_id: str, ledger: Transaction) -> None:

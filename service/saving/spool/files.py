@@ -81,17 +81,23 @@ class SpoolFiles:
             body: the image, if the caller still has it, so that it need not be read.
 
         Raises:
-            OSError: the result exists but cannot be read.
+            OSError: the result cannot be read, or was not found while a part of the spool cannot be read.
         """
         if (own := self._own.read(result_id, body)) is not None:  # the usual case, without listing folders
             return own
+        failed: OSError | None = None
         for folder in self._all_folders():
-            if folder == self.owner.folder:
-                own = self._own.read(result_id)
-            elif found := self._other_processes.find(folder, result_id):
-                own = SpooledResult(found[1], found[0].sidecar)
+            try:
+                if folder == self.owner.folder:
+                    own = self._own.read(result_id)
+                elif found := self._other_processes.find(folder, result_id):
+                    own = SpooledResult(found[1], found[0].sidecar)
+            except OSError as error:  # it may be in another folder
+                failed = failed or error
             if own is not None:
                 return own
+        if failed:
+            raise failed
         return None
 
     def ids(self) -> set[str]:
@@ -136,9 +142,15 @@ class SpoolFiles:
         self._own.remove(result_ids)
 
     def erase(self, result_id: str) -> None:
-        """Erase every copy of a deleted result in the spools of all processes. Raises OSError if one is left."""
+        """Erase every copy of a deleted result in the spools of all processes. Raises OSError if one may be left."""
+        failed: OSError | None = None
         for folder in self._all_folders():
-            erase_in(folder, result_id)
+            try:
+                erase_in(folder, result_id)
+            except OSError as error:  # noqa: PERF203 -- a damaged folder must not stop the others
+                failed = failed or error
+        if failed:
+            raise failed
 
     def free_removed(self) -> None:
         """Free the space of removed results in segments that still have others; for a full disk, as it reads them all.

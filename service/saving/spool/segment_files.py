@@ -24,11 +24,17 @@ def erase_in(folder: Path, result_id: str) -> None:
     """Erase every copy of a result in the segments of a process's folder, including records marked as deleted.
 
     Raises:
-        OSError: a copy cannot be erased now.
+        OSError: a copy cannot be erased now; raised after the other segments.
     """
+    failed: OSError | None = None
     for path in list_segments(folder):
-        with suppress(FileNotFoundError), open_descriptor(path, os.O_RDWR) as descriptor:
-            erase(descriptor, result_id)
+        try:
+            with suppress(FileNotFoundError), open_descriptor(path, os.O_RDWR) as descriptor:
+                erase(descriptor, result_id)
+        except OSError as error:  # noqa: PERF203 -- a damaged segment must not stop the others
+            failed = failed or error
+    if failed:
+        raise failed
 
 
 def free_deleted_in(folder: Path) -> None:

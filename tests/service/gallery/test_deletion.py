@@ -14,6 +14,7 @@ from service.gallery.deletion import Deletion
 from service.gallery.thumbnails import ThumbnailFiles
 from service.saving import index_table
 from service.saving.results import StoredResult
+from service.saving.spool.process_folder import SPOOL
 from service.saving.store import ResultStore
 from tests.fakes.captured_logs import capture_logs
 from tests.service.saving.saver import OWNER, body_of, deletion_of, store_of
@@ -135,6 +136,24 @@ async def test_thumbnails_of_lost_results_and_old_tombstones_are_removed(store: 
     assert store.index.deleted([ID]) == {ID}
     await deletion_of(store, tmp_path, later_s=91 * DAY_S).tidy()
     assert store.index.deleted([ID]) == set()
+
+
+async def test_a_damaged_spool_keeps_no_other_copies_of_a_deleted_result(store: ResultStore, tmp_path: Path) -> None:
+    put(store, ID)
+    store.flush(30)
+    ThumbnailFiles(tmp_path, store.index).keep(ID, b"small")
+    asked: list[str] = []
+
+    async def forget(result_id: str) -> None:
+        asked.append(result_id)
+
+    (tmp_path / SPOOL / "dead" / "1.log").mkdir(parents=True)  # as unreadable as a damaged file
+    deletion = deletion_of(store, tmp_path, later_s=10.0)
+    deletion.forget = (forget,)
+    assert not await deletion.delete(ID, OWNER)
+    assert (kept_thumbnails(tmp_path), store.storage.read(ID), asked) == ([], None, [ID])
+    await deletion.finish()
+    assert deletion.left == 1, "the damaged file may have a copy"
 
 
 async def test_a_result_of_which_a_copy_cannot_be_removed_keeps_no_other_waiting(

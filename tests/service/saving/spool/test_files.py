@@ -173,6 +173,22 @@ def test_every_copy_of_a_deleted_result_is_overwritten_in_the_spools_of_all_proc
     there.close()
 
 
+@pytest.mark.parametrize("damaged", ["a/1.log", "there/0.log", "z/1.log"])
+def test_a_damaged_file_hides_no_result_in_other_folders_and_keeps_no_copy(tmp_path: Path, damaged: str) -> None:
+    here, there = spool(tmp_path, "here"), spool(tmp_path, "there")
+    there.write(ID, BODY, SIDECAR)
+    (tmp_path / SPOOL / damaged).mkdir(parents=True)  # as unreadable as a damaged file
+    if not damaged.startswith("there"):
+        assert here.read(ID) == SpooledResult(BODY, SIDECAR)
+    with pytest.raises(IsADirectoryError):
+        here.read(OTHER)  # which may be there
+    with pytest.raises(IsADirectoryError):
+        here.erase(ID)
+    assert BODY not in (tmp_path / SPOOL / "there" / "1.log").read_bytes()
+    here.close()
+    there.close()
+
+
 def test_erasing_a_result_gives_its_space_back_and_the_others_are_inherited(tmp_path: Path) -> None:
     here, there = spool(tmp_path, "here"), spool(tmp_path, "there")
     for result_id in (ID, OTHER):
