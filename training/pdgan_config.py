@@ -58,8 +58,8 @@ class PDGANConfig(FitConfig):
             raise ValueError("generator.ngf 1: its last norm would have the variance of one channel; use 2 or more")
         if self.features is None and any(phase.perceptual for phase in self.phase):
             raise ValueError("perceptual needs VGG16: give the file's path as features = …, or set it to 0")
-        if (self.projected is not None) != any(phase.projected for phase in self.phase):
-            raise ValueError("projected: it needs both a section and a phase whose projected is not 0")
+        if (self.projected is not None) != any(phase.projected for phase in self.phase if phase.part == "diverse"):
+            raise ValueError("projected: it needs both a section and a diverse phase whose projected is not 0")
         if self.projected is not None and (self.features is None or self.projected.penalty_every != 1):
             raise ValueError("projected: give VGG16's path as features = …, and set projected.penalty_every = 1")
         return self

@@ -119,6 +119,10 @@ def test_its_loss_is_added_to_the_generators(pdgan_config: Config, untrained_fea
     [
         ({"projected": PROJECTED, "features": "x", "phase": [{**PHASE, "projected": 0.0}]}, "both a section and"),
         ({"features": "x", "phase": [PHASE]}, "both a section and"),
+        (
+            {"projected": PROJECTED, "features": "x", "phase": [{**PHASE, "part": "prior"}, {**PHASE, "projected": 0}]},
+            "both a section and",
+        ),
         ({"projected": PROJECTED, "phase": [PHASE]}, "VGG16's path"),
         ({"projected": {"width": 4, "penalty": 0.0}, "features": "x", "phase": [PHASE]}, "penalty_every = 1"),
     ],
