@@ -18,6 +18,7 @@ from service.core.errors import Gone, NotFound, ServiceError
 from service.gallery.thumbnails import ThumbnailFiles
 from service.ledger.contract import Transaction
 from service.saving import index_table
+from service.saving.retention import RetryOrder
 from service.saving.storage.contract import is_result_id
 from service.saving.store import ResultStore
 
@@ -45,9 +46,7 @@ class Deletion:
     """Time after which no storage still completes a write that was begun before the deletion, in seconds."""
     left: int = field(default=0, init=False)
     """Number of deleted results that still had copies at the end of the last `finish`."""
-    _failed: dict[str, None] = field(default_factory=dict, init=False)
-    """Ids of results whose copies `finish` could not remove, latest failure last. They come after all others, in this
-    order, so that each has its turn."""
+    _order: RetryOrder = field(default_factory=RetryOrder, init=False)
 
     async def delete(self, result_id: str, owner: str) -> bool:
         """Delete a result; returns whether all copies are removed: if not, `finish` removes the others.
@@ -78,16 +77,12 @@ class Deletion:
             index_table.to_remove,
             once_before=now - _OWN_TIME_S,
             twice_before=now - self.late_write_s,
-            limit=_BATCH + len(self._failed),
+            limit=_BATCH + len(self._order),
         )
-        due = await asyncio.to_thread(index.read, work)
-        for result_id in self._failed.keys() - set(due):
-            del self._failed[result_id]
-        turns = {result_id: turn for turn, result_id in enumerate(self._failed, 1)}
-        for result_id in sorted(due, key=lambda one: turns.get(one, 0)):
-            self._failed.pop(result_id, None)
-            if not await self._remove(result_id):
-                self._failed[result_id] = None
+        for result_id in self._order.sort(await asyncio.to_thread(index.read, work)):
+            removed = await self._remove(result_id)
+            self._order.note(result_id, removed=removed)
+            if not removed:
                 break  # a storage that fails would keep each of the others waiting
         self.left = await asyncio.to_thread(index.read, index_table.unremoved)
 
@@ -131,10 +126,10 @@ class Deletion:
         if not any(errors):
             count = asyncio.to_thread(self.store.index.write_removal, partial(_count_removal, result_id))
             errors = [await _error_of(count)]
-        for error in filter(None, errors):
+        error = next(filter(None, errors), None)
+        if error:
             _log.warning("copies of a deleted result cannot be removed; retrying", result=result_id, error=str(error))
-            return False
-        return True
+        return error is None
 
 
 async def _error_of(step: Awaitable[None]) -> Exception | None:

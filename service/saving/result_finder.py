@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from service.core.errors import NotReady
 from service.saving.index import ResultIndex
@@ -12,6 +12,8 @@ from service.saving.spool.files import SpoolFiles
 from service.saving.spool.segment import SpooledResult
 from service.saving.storage.contract import Storage, is_result_id, unreadable_error
 from service.saving.write_queue import UnsavedResult
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +50,24 @@ class ResultFinder:
         Raises:
             NotReady, ServiceError: as raised by `spooled`, `Storage.read` and `ResultIndex.deleted`.
         """
+        return self._read(result_id, lambda spooled: (spooled.body, spooled.sidecar["media_type"]), self.storage.read)
+
+    def sidecar(self, result_id: str) -> dict[str, Any] | None:
+        """Return the sidecar of a result; None if it does not exist or was deleted. Raises as `image` does."""
+        return self._read(result_id, SpooledResult.complete_sidecar, self.storage.read_sidecar)
+
+    def _read(
+        self, result_id: str, of_spooled: Callable[[SpooledResult], T], of_stored: Callable[[str], T | None]
+    ) -> T | None:
         if not self._may_be_read(result_id):
             return None
         try:
             spooled = self.spooled(result_id)
         except NotReady:  # what cannot be read there may be another result, and this one stored
-            if (stored := self.storage.read(result_id)) is None:
+            if (stored := of_stored(result_id)) is None:
                 raise
             return stored
-        return (spooled.body, spooled.sidecar["media_type"]) if spooled else self.storage.read(result_id)
-
-    def sidecar(self, result_id: str) -> dict[str, Any] | None:
-        """Return the sidecar of a result; None if it does not exist or was deleted. Raises as `image` does."""
-        if not self._may_be_read(result_id):
-            return None
-        try:
-            spooled = self.spooled(result_id)
-        except NotReady:  # as in `image`
-            if (stored := self.storage.read_sidecar(result_id)) is None:
-                raise
-            return stored
-        return spooled.complete_sidecar() if spooled else self.storage.read_sidecar(result_id)
+        return of_spooled(spooled) if spooled else of_stored(result_id)
 
     def spooled_and_lost(self, group: Sequence[UnsavedResult]) -> tuple[list[SpooledResult], list[str]]:
         """Return the spooled results of a group, and the ids of those found neither in the spool nor in the storage.

@@ -83,6 +83,30 @@ def plan_deletions(
     return deleted
 
 
+class RetryOrder:
+    """The order in which results are removed: those that failed before come last, so that each has its turn."""
+
+    def __init__(self) -> None:
+        self._failed: dict[str, None] = {}  # latest failure last
+
+    def __len__(self) -> int:
+        """Return the number of results that failed."""
+        return len(self._failed)
+
+    def sort(self, ids: Collection[str]) -> list[str]:
+        """Return the ids in the order in which to remove them; forgets failures of other results."""
+        for result_id in self._failed.keys() - set(ids):
+            del self._failed[result_id]
+        turns = {result_id: turn for turn, result_id in enumerate(self._failed, 1)}
+        return sorted(ids, key=lambda one: turns.get(one, 0))
+
+    def note(self, result_id: str, *, removed: bool) -> None:
+        """Note whether a result could be removed."""
+        self._failed.pop(result_id, None)
+        if not removed:
+            self._failed[result_id] = None
+
+
 @dataclass(frozen=True, slots=True)
 class Retention:
     """Deletes the objects that `plan_deletions` names, in one process at a time. Blocks."""
@@ -95,9 +119,7 @@ class Retention:
     """Ids of all results that are in the spool."""
     forget: Callable[[Collection[str]], None] = lambda _: None
     """Called with the ids of results after they were deleted."""
-    _failed: dict[str, None] = field(default_factory=dict, init=False)
-    """Ids of results that could not be deleted, latest failure last. They come after all others, in this order, so that
-    each has its turn."""
+    _order: RetryOrder = field(default_factory=RetryOrder, init=False)
 
     def delete_excess(self) -> int:
         """Delete once, and return the number of deleted objects.
@@ -130,26 +152,19 @@ class Retention:
             results.setdefault(name[3:].partition(".")[0], []).append(name)
         errors: list[OSError] = []
         in_a_row = 0
-        for result_id in self._in_turn(results):
-            self._failed.pop(result_id, None)
+        for result_id in self._order.sort(results):
             try:
                 for name in results[result_id]:
                     self.storage.delete(name)
                     gone.add(result_id)
-            except OSError as error:  # one result must not stop the others
-                self._failed[result_id] = None
+            except OSError as error:  # noqa: PERF203 -- one result must not stop the others
+                self._order.note(result_id, removed=False)
                 errors.append(error)
                 in_a_row += 1
                 if in_a_row == _MAX_FAILURES_IN_A_ROW:
                     break
             else:
+                self._order.note(result_id, removed=True)
                 in_a_row = 0
         if errors:
             raise errors[0]
-
-    def _in_turn(self, results: Collection[str]) -> list[str]:
-        """Return the ids in the order in which to delete them; forgets failures of other results."""
-        for result_id in self._failed.keys() - set(results):
-            del self._failed[result_id]
-        turns = {result_id: turn for turn, result_id in enumerate(self._failed, 1)}
-        return sorted(results, key=lambda one: turns.get(one, 0))
