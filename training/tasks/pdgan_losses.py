@@ -1,7 +1,7 @@
 """The losses of PD-GAN's nets, each a module that is compiled with its net.
 
-All losses but the diversity are computed on fills put into their pictures, as they are served: the generator cannot
-reproduce the pixels around a hole exactly, so discriminators would tell its raw outputs by those.
+All losses are computed on fills put into their pictures, as they are served: the generator cannot reproduce the pixels
+around a hole exactly, so discriminators would tell its raw outputs by those.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PriorLosses(nn.Module):
         gap = (output - image).abs()
         terms = {"hole": masked_mean(gap, 1 - valid), "valid": masked_mean(gap, valid)}
         if self.features is not None:
-            terms["perceptual"] = perceptual_loss(self.features, output, image)
+            terms["perceptual"] = perceptual_distance(*compared_features(self.features, output, image))
         return terms | {"loss": _weighted_sum(terms, self.phase)}
 
 
@@ -64,15 +64,21 @@ class DiverseLosses(nn.Module):
             terms["matching"] = scaled_matching_loss(found, wanted)
         if phase.total_variation:
             terms["total_variation"] = total_variation(filled, hole)
-        if phase.diversity:
-            terms["diversity"] = self._diversity(output * hole)
-        if phase.perceptual and self.features is not None:
-            terms["perceptual"] = perceptual_loss(self.features, filled, image)
+        terms |= self._feature_losses(filled, image)
         return filled, terms | {"loss": _weighted_sum(terms, phase)}
 
-    def _diversity(self, filled: Tensor) -> Tensor:
-        layers = [filled] if self.features is None else self.features(filled / 2 + 0.5).activations
-        return diversity_loss([layer[::FILLS] for layer in layers], [layer[1::FILLS] for layer in layers])
+    def _feature_losses(self, filled: Tensor, image: Tensor) -> dict[str, Tensor]:
+        """Compute the losses on VGG16's features from one pass for both: VGG16 is the costliest net of a step."""
+        phase, terms, layers = self.phase, dict[str, Tensor](), [filled]
+        if self.features is not None and (phase.diversity or phase.perceptual):
+            layers, wanted = compared_features(self.features, filled, image)
+            if phase.perceptual:
+                terms["perceptual"] = perceptual_distance(layers, wanted)
+        if phase.diversity:
+            terms["diversity"] = diversity_loss(
+                [layer[::FILLS] for layer in layers], [layer[1::FILLS] for layer in layers]
+            )
+        return terms
 
 
 class DiscriminatorLosses(nn.Module):
@@ -94,12 +100,12 @@ def _repeat_ratings(ratings: ScaleRatings, rows: Tensor) -> ScaleRatings:
     return ScaleRatings(ratings.scores[rows], [layer[rows] for layer in ratings.features])
 
 
-def perceptual_loss(features: VGG16Features, output: Tensor, image: Tensor) -> Tensor:
-    """Return the distance of pictures in [-1, 1] to their originals, or to half as many: each of two in a row."""
+def compared_features(features: VGG16Features, output: Tensor, image: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the features of pictures in [-1, 1] and of their originals, or of half as many: each of two in a row."""
     with torch.no_grad():
         wanted = features(image / 2 + 0.5).activations
         wanted = [layer.repeat_interleave(len(output) // len(image), 0) for layer in wanted]
-    return perceptual_distance(features(output / 2 + 0.5).activations, wanted)
+    return features(output / 2 + 0.5).activations, wanted
 
 
 def _weighted_sum(terms: dict[str, Tensor], phase: PDGANPhase) -> Tensor:

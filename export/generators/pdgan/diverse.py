@@ -152,11 +152,14 @@ class UpsamplingUnit(nn.Module):
 
 
 class SPDNormGenerator(nn.Module):
-    """The diverse generator: makes a picture from a latent, guided by the prior."""
+    """The diverse generator: makes a picture from a latent, guided by the prior.
 
-    def __init__(self, ngf: int, z_dim: int) -> None:
+    With `adds` it makes what is added to the prior instead, so that fills begin with the prior's colours.
+    """
+
+    def __init__(self, ngf: int, z_dim: int, *, adds: bool = False) -> None:
         super().__init__()
-        self.widest = 16 * ngf
+        self.widest, self.adds = 16 * ngf, adds
         self.fc = nn.Linear(z_dim, self.widest * MIN_SIDE**2)
         self.generated = nn.ModuleList(
             UpsamplingUnit(into * ngf, out * ngf, n, kernel) for into, out, n, kernel in _UNITS
@@ -166,12 +169,14 @@ class SPDNormGenerator(nn.Module):
     def forward(self, latent: Tensor, prior: Tensor, valid: Tensor, rows: Tensor | None = None) -> Tensor:
         """Map latent B×Z, prior N×3×256×256 in [-1, 1] and valid N×1×256×256 (FP32) to B×3×256×256 in [-1, 1].
 
-        `rows` is the index (of N) of the picture of each sample (of B); None if there is one sample per picture.
+        With `adds` the output is FP32 and not clamped. `rows` is the index (of N) of the picture of each sample (of
+        B); None if there is one sample per picture.
         """
         x = self.fc(latent).view(-1, self.widest, MIN_SIDE, MIN_SIDE)
         for unit in self.generated:
             x = unit(x, prior, valid, rows)
-        return torch.tanh(self.conv_img(F.leaky_relu(x, 0.2)))
+        made: Tensor = self.conv_img(F.leaky_relu(x, 0.2))
+        return _repeat_rows(prior.float(), rows) + made.float() if self.adds else torch.tanh(made)
 
 
 def lowered_generator(generator: SPDNormGenerator) -> SPDNormGenerator:

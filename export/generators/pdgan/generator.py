@@ -7,6 +7,9 @@ Nets:     EN (image N×3×256×256 in [-1, 1] times mask, mask N×3×256×256 wi
 Contract: image in [0, 1], mask N×1×256×256 with 1 = FILL, latent N×S×Z; output N×S×3×256×256 in
           [0, 1], not composited. What depends on the picture alone is computed once for its S samples.
 
+With `fill_widths` stage 1 is FillNet instead, whose fill is put into the picture, and PDGAN's output is added to that
+(docs/adr/0061-fillnet-as-pdgans-prior.md); such files are trained here, with FillNet's keys behind `fill.`.
+
 Files of EN and DE alone (the published ones: no PDGAN generator was released) give the prior as the picture and take
 no latent. Stage 1 divides by what the file's mask convolution sums, which is not all ones in files made by the public
 training code. Spectral norms are folded for the graph. The generator's own mask convolutions only ask whether any
@@ -15,19 +18,30 @@ pixel under the kernel is valid: a maximum.
 
 from __future__ import annotations
 
+import copy
 from typing import cast
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from engines.manifest import FixedSize, TensorSpec
 from export.generators.family import Bars, Family, GeneratorOptions, Interface, State, Translation, image_tensor
+from export.generators.fillnet.generator import FillNet
+from export.generators.fillnet.options import FillNetOptions
 from export.generators.pdgan.diverse import SIDE, SPDNormGenerator, lowered_generator
+from export.generators.pdgan.fill_prior import FillPrior
 from export.generators.pdgan.prior import PriorNet, lowered_prior
 from export.lowering import compute_type
 
-_PARTS = {"EN": ("Encoder_", "middle."), "DE": ("Decoder_",), "PDGAN": ("fc.", "generated.", "conv_img.")}
+_FILL = "fill."
+"""Prefix of FillNet's keys in files."""
+_PARTS = {
+    "fill": (_FILL,),
+    "EN": ("Encoder_", "middle."),
+    "DE": ("Decoder_",),
+    "PDGAN": ("fc.", "generated.", "conv_img."),
+}
 
 
 class PDGANOptions(GeneratorOptions):
@@ -37,6 +51,22 @@ class PDGANOptions(GeneratorOptions):
     diverse: bool = Field(True, description="with the SPDNorm generator; false: stage 1 alone")
     ngf: int = Field(64, ge=1, le=256, description="channels before the generator's last convolution")
     z_dim: int = Field(256, ge=1, le=4096, description="length of the latent vector")
+    fill_widths: str = Field("", description="FillNet as stage 1: its widths; empty: partial convolutions")
+    fill_encoder: str = Field("", description="residual blocks of each level of FillNet's encoder")
+    fill_decoder: str = Field("", description="residual blocks of each level of FillNet's decoder")
+
+    @property
+    def fill(self) -> FillNetOptions | None:
+        """The options of FillNet as stage 1, which the generator then adds to; None for partial convolutions."""
+        if not (self.fill_widths or self.fill_encoder or self.fill_decoder):
+            return None
+        return FillNetOptions(widths=self.fill_widths, encoder=self.fill_encoder, decoder=self.fill_decoder)
+
+    @model_validator(mode="after")
+    def _check_consistency(self) -> PDGANOptions:
+        if self.fill is not None and not self.diverse:
+            raise ValueError("fill_widths without the diverse generator is FillNet; use that family")
+        return self
 
 
 class PDGANNet(nn.Module):
@@ -44,8 +74,9 @@ class PDGANNet(nn.Module):
 
     def __init__(self, options: PDGANOptions) -> None:
         super().__init__()
-        self.prior = PriorNet(options.prior_width)
-        self.PDGAN = SPDNormGenerator(options.ngf, options.z_dim) if options.diverse else None
+        self.prior = FillPrior(options.fill) if options.fill else PriorNet(options.prior_width)
+        adds = options.fill is not None
+        self.PDGAN = SPDNormGenerator(options.ngf, options.z_dim, adds=adds) if options.diverse else None
 
 
 class DiverseContract(nn.Module):
@@ -64,10 +95,11 @@ class DiverseContract(nn.Module):
         picture = self.prior(((image * 2 - 1) * valid).to(kind), valid)
         if self.generator is None or latent is None:
             return cast("Tensor", picture.float() * 0.5 + 0.5)
+        picture = picture.to(kind)
         count, samples, flat = latent.shape[0], latent.shape[1], latent.flatten(0, 1).to(kind)
         rows = torch.arange(count, device=latent.device)[:, None].expand(-1, samples).flatten()
         given = (picture, valid, rows) if self.shares else (picture[rows], valid[rows])
-        output = self.generator(flat, *given).float() * 0.5 + 0.5
+        output = (self.generator(flat, *given).float() * 0.5 + 0.5).clamp(0, 1)  # an added picture can exceed it
         return cast("Tensor", output.unflatten(0, (count, samples)))
 
 
@@ -79,11 +111,15 @@ class PDGAN(Family[PDGANOptions]):
     options = PDGANOptions
 
     def recognise(self, state: State) -> PDGANOptions | None:
-        """Recognise EN, DE and the optional generator; several files arrive as one state dict."""
+        """Recognise EN, DE and the optional generator, or FillNet and it; several files arrive as one state dict."""
+        fc, image = state.get("fc.weight"), state.get("conv_img.weight")
+        fill = FillNet().recognise({key[len(_FILL) :]: state[key] for key in state if key.startswith(_FILL)})
+        if fill is not None and not fill.context and fc is not None and image is not None:
+            given = {f"fill_{name}": getattr(fill, name) for name in ("widths", "encoder", "decoder")}
+            return PDGANOptions.model_validate({"ngf": image.shape[1], "z_dim": fc.shape[1], **given})
         first, last = state.get("Encoder_1.conv.input_conv.weight"), state.get("Decoder_6.model.1.weight")
         if first is None or last is None:
             return None
-        fc, image = state.get("fc.weight"), state.get("conv_img.weight")
         if fc is None or image is None:
             return PDGANOptions.model_validate({"prior_width": first.shape[0], "diverse": False})
         sizes = {"prior_width": first.shape[0], "ngf": image.shape[1], "z_dim": fc.shape[1]}
@@ -94,16 +130,16 @@ class PDGAN(Family[PDGANOptions]):
 
     def translate(self, state: State, options: PDGANOptions) -> Translation:
         """Put each net's keys under the net's name; other keys are dropped."""
-        homes = {"EN": "prior.EN", "DE": "prior.DE", "PDGAN": "PDGAN"}
-        if not options.diverse:
-            del homes["PDGAN"]
+        homes = {"fill": "prior.net"} if options.fill else {"EN": "prior.EN", "DE": "prior.DE"}
+        if options.diverse:
+            homes["PDGAN"] = "PDGAN"
         kept, dropped = {}, {}
         for key, tensor in state.items():
             part = next((part for part in homes if key.startswith(_PARTS[part])), None)
             if part is None:
                 dropped[key] = "of another net"
             else:
-                kept[f"{homes[part]}.{key}"] = tensor
+                kept[f"{homes[part]}.{key.removeprefix(_FILL)}"] = tensor
         return Translation(kept, dropped=dropped)
 
     def interface(self, options: PDGANOptions) -> Interface:
@@ -133,4 +169,5 @@ class PDGAN(Family[PDGANOptions]):
     def lower(self, net: nn.Module, options: PDGANOptions) -> nn.Module:  # noqa: ARG002 (as above)
         nets = cast("PDGANNet", net)
         generator = None if nets.PDGAN is None else lowered_generator(nets.PDGAN)
-        return DiverseContract(lowered_prior(nets.prior), generator, shares=True).eval()
+        prior = lowered_prior(nets.prior) if isinstance(nets.prior, PriorNet) else copy.deepcopy(nets.prior)
+        return DiverseContract(prior, generator, shares=True).eval()

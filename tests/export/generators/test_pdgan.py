@@ -22,21 +22,6 @@ STAGE_ONE = PDGANOptions(prior_width=2, diverse=False)
 FEW = ("sparse mask", "batch of 3")
 
 
-@pytest.fixture
-def make_pdgan(make_net):
-    def make(options):
-        net = make_net(FAMILY, options, seed=2)  # a seed for which FP32 is within the bars of FP64 on any processor
-        for module in net.modules():
-            if isinstance(module, SpectralConv2d):
-                u, v, matrix = module.weight_u, module.weight_v, module.weight_orig.flatten(1)
-                for _ in range(3):  # as the public hook does: it converges to the largest singular value
-                    v.copy_(torch.nn.functional.normalize(matrix.t() @ u, dim=0))
-                    u.copy_(torch.nn.functional.normalize(matrix @ v, dim=0))
-        return net
-
-    return make
-
-
 def _nets(net):
     """Return the state dicts in the form of the public files."""
     states = {"EN": net.prior.EN.state_dict(), "DE": net.prior.DE.state_dict()}

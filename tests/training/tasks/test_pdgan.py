@@ -28,6 +28,7 @@ pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
 TINY = PDGANOptions(prior_width=2, ngf=2, z_dim=4)
+ON_FILLNET = PDGANOptions(ngf=2, z_dim=4, fill_widths="4,6", fill_encoder="0,1", fill_decoder="1,1")
 Config = Callable[..., PDGANConfig]
 PRIOR = {"part": "prior", "steps": 2, "batch": 1, "learning_rate": 1e-3}
 DIVERSE = {"part": "diverse", "steps": 2, "batch": 1, "learning_rate": 1e-3}
@@ -46,8 +47,7 @@ def begun(config: PDGANConfig) -> PDGANTrainee:
 def parts(trainee: PDGANTrainee) -> dict[str, nn.Module]:
     nets = trainee.net
     return {
-        "EN": nets.prior.EN,
-        "DE": nets.prior.DE,
+        **dict(nets.prior.named_children()),
         "PDGAN": cast("nn.Module", nets.PDGAN),
         "D": trainee.discriminator,
     }
@@ -68,6 +68,9 @@ def moved(config: PDGANConfig) -> set[str]:
 def test_a_phase_moves_its_own_nets_alone(pdgan_config: Config) -> None:
     assert moved(pdgan_config(phase=[PRIOR, DIVERSE])) == {"EN", "DE"}
     assert moved(pdgan_config(phase=[DIVERSE])) == {"PDGAN", "D"}
+    on_fillnet = ON_FILLNET.model_dump()
+    assert moved(pdgan_config(phase=[PRIOR, DIVERSE], generator=on_fillnet)) == {"net"}
+    assert moved(pdgan_config(phase=[DIVERSE], generator=on_fillnet)) == {"PDGAN", "D"}
 
 
 def test_processes_together_see_the_batch_and_the_latents_that_one_sees_alone(pdgan_config: Config) -> None:
@@ -82,12 +85,13 @@ def test_processes_together_see_the_batch_and_the_latents_that_one_sees_alone(pd
         assert torch.equal(torch.cat(shares), whole)
 
 
-def test_the_trained_nets_are_the_public_ones_under_the_public_keys() -> None:
-    trained = build_nets(TINY, random()).eval()
+@pytest.mark.parametrize("options", [TINY, ON_FILLNET], ids=["partial convolutions", "FillNet"])
+def test_the_trained_nets_are_the_public_ones_under_the_public_keys(options: PDGANOptions) -> None:
+    trained = build_nets(options, random()).eval()
     state = checkpoint_state(trained)
-    assert PDGAN().recognise(state) == TINY
-    public = PDGANNet(TINY)
-    public.load_state_dict(PDGAN().translate(state, TINY).state)
+    assert PDGAN().recognise(state) == options
+    public = PDGANNet(options)
+    public.load_state_dict(PDGAN().translate(state, options).state)
     public.eval()
     image, valid = torch.rand(1, 3, 256, 256, generator=random()) * 2 - 1, torch.ones(1, 1, 256, 256)
     valid[..., 40:200, 70:180] = 0
@@ -104,13 +108,15 @@ def test_random_weights_are_a_function_of_the_generator() -> None:
     assert [key for key in first if not torch.equal(first[key], same[key])] == []
 
 
-def test_a_run_can_begin_with_given_weights(pdgan_config: Config, tmp_path: Path) -> None:
-    first = PDGANTrainee(pdgan_config(), Runtime(CPU, "fp32"))
+@pytest.mark.parametrize("options", [TINY, ON_FILLNET], ids=["partial convolutions", "FillNet"])
+def test_a_run_can_begin_with_given_weights(options: PDGANOptions, pdgan_config: Config, tmp_path: Path) -> None:
+    given = {"generator": options.model_dump()}
+    first = PDGANTrainee(pdgan_config(**given), Runtime(CPU, "fp32"))
     torch.save(first.generator_state(), tmp_path / "first.pth")
-    second = PDGANTrainee(pdgan_config(seed=9, initial=tmp_path / "first.pth"), Runtime(CPU, "fp32"))
-    for key, tensor in first.net.state_dict().items():
+    second = PDGANTrainee(pdgan_config(**given, seed=9, initial=tmp_path / "first.pth"), Runtime(CPU, "fp32"))
+    for key, tensor in checkpoint_state(first.net).items():
         if not key.endswith(("weight_u", "weight_v")):  # saved after one more iteration
-            assert torch.allclose(second.net.state_dict()[key], tensor, rtol=1e-6), key
+            assert torch.allclose(checkpoint_state(second.net)[key], tensor, rtol=1e-5), key
 
 
 def test_more_iterations_find_the_largest_singular_value() -> None:
