@@ -1,9 +1,10 @@
-"""Measures the different fills that one request can have from a model without random numbers.
+"""Measures the different fills of one picture that a model offers for `samples=8`.
 
     python -m benchmarks.fills.several_fills models/photos/5 FOLDER --lpips-features FILE [--kind boxes] [--sheet PNG]
 
-The model fills 256² centre crops in the eight orientations of `samples=8`. For each fill: LPIPS to the photograph,
-in relation to the first fill's, and PSNR in the hole; for each picture the mean LPIPS between two of its fills.
+The model fills 256² centre crops in eight orientations or, if it draws random numbers, from eight seeds. For each fill:
+LPIPS to the photograph, in relation to the first fill's, and PSNR in the hole; for each picture the mean LPIPS between
+two of its fills.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from service.core.pictures import Size
 from service.imaging.orientations import ORIENTATIONS, turn_back, turn_row
 from training.evaluate.cases import Case, Pixels, Protocol, read_cases
 from training.evaluate.holes import Band
-from training.evaluate.painters import Painter, open_model
+from training.evaluate.painters import NetPainter, Painter, open_model
 from training.evaluate.shapes import KINDS
 from training.losses.lpips_distance import Lpips, load_lpips
 
@@ -51,6 +52,15 @@ def fill_in_orientations(painter: Painter, case: Case) -> list[Pixels]:
         arrays: dict[str, Any] = {"source": case.source, "truth": case.truth, "hole": case.hole}
         turned = turn_row(Sample(Size(*case.truth.shape[:2]), arrays), orientation).arrays
         found.append(turn_back(painter.paint(case._replace(**turned)), orientation))
+    return found
+
+
+def fill_from_seeds(painter: NetPainter, case: Case) -> list[Pixels]:
+    """Return as many fills as there are orientations, each from other random numbers."""
+    found = []
+    for seed in range(len(ORIENTATIONS)):
+        painter.seed = seed
+        found.append(painter.paint(case))
     return found
 
 
@@ -95,7 +105,7 @@ def main() -> None:
     lpips, measured, rows = load_lpips(options.lpips_features), [], []
     with closing(open_model(options.model, EngineOptions(threads=options.threads, cache_dir=options.cache_dir))) as net:
         for case in read_cases(protocol):
-            fills = fill_in_orientations(net, case)
+            fills = fill_from_seeds(net, case) if net.draws_numbers else fill_in_orientations(net, case)
             measured.append(measure(fills, case, lpips))
             rows.append(sheet_row(fills, case))
     report = {"model": str(options.model), "kind": options.kind, **summarise(measured)}

@@ -70,6 +70,13 @@ class NetPainter(Painter):
     def __init__(self, name: str, interface: Interface) -> None:
         self.name = name
         self.interface = interface
+        self.seed = 0
+        """The seed of the random numbers, which are equal for all pictures."""
+
+    @property
+    def draws_numbers(self) -> bool:
+        """Whether the net takes random numbers, so that another seed makes another picture."""
+        return any(spec.name == "latent" for spec in self.interface.inputs)
 
     @abstractmethod
     def _run(self, feed: dict[str, Array]) -> Array:
@@ -96,8 +103,8 @@ class NetPainter(Painter):
         if case.hole is not None:
             feed["mask"] = _planes(hole_tile(case.hole, placement)[..., None]).astype(np.float32)
         latent = next((spec for spec in self.interface.inputs if spec.name == "latent"), None)
-        if latent is not None:  # equal for all pictures, and for all models with this latent length
-            numbers = np.random.default_rng(0).standard_normal(int(latent.shape[-1]), np.float32)
+        if latent is not None:  # equal for all models with this latent length
+            numbers = np.random.default_rng(self.seed).standard_normal(int(latent.shape[-1]), np.float32)
             feed["latent"] = numbers.reshape([1] * (len(latent.shape) - 1) + [-1])
         return feed
 

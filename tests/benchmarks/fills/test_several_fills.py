@@ -5,10 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.fills.several_fills import CaseMeasurement, fill_in_orientations, sheet_row, summarise
+from benchmarks.fills.several_fills import (
+    CaseMeasurement,
+    fill_from_seeds,
+    fill_in_orientations,
+    sheet_row,
+    summarise,
+)
+from engines.manifest import FixedSize, TensorSpec
+from export.generators.family import Interface, image_tensor
 from service.imaging.orientations import ORIENTATIONS
 from training.evaluate.cases import Case, Pixels
-from training.evaluate.painters import Painter
+from training.evaluate.painters import Array, NetPainter, Painter
 
 TRUTH = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
 HOLE = np.zeros((16, 16), np.uint8)
@@ -41,6 +49,30 @@ def test_a_net_sees_picture_and_hole_in_eight_orientations_and_fills_come_back_u
     for fill in fills:
         np.testing.assert_array_equal(fill[HOLE == 0], TRUTH[HOLE == 0])
     assert len({fill.tobytes() for fill in fills}) > 1
+
+
+class LatentPainter(NetPainter):
+    """Fills holes with the first random number as grey."""
+
+    def __init__(self) -> None:
+        image, mask = image_tensor("image", 3, side=(16, 16)), image_tensor("mask", 1, side=(16, 16))
+        latent = TensorSpec(name="latent", dtype="float32", shape=("batch", "samples", 2))
+        inputs = (image, mask, latent)
+        super().__init__("net", Interface("inpaint", inputs, image, FixedSize(height=16, width=16)))
+
+    def _run(self, feed: dict[str, Array]) -> Array:
+        return np.full((1, 1, 3, 16, 16), 0.5 + 0.1 * feed["latent"][0, 0, 0], np.float32)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_net_that_draws_random_numbers_fills_from_eight_seeds() -> None:
+    net = LatentPainter()
+    assert net.draws_numbers
+    fills = fill_from_seeds(net, CASE)
+    assert len({fill.tobytes() for fill in fills}) == 8
+    assert [fill.tobytes() for fill in fill_from_seeds(net, CASE)] == [fill.tobytes() for fill in fills]
 
 
 def test_figures_are_means_in_relation_to_the_first_fill() -> None:
