@@ -12,11 +12,12 @@ from benchmarks.fills.several_fills import (
     sheet_row,
     summarise,
 )
+from engines.base import Array
 from engines.manifest import FixedSize, TensorSpec
 from export.generators.family import Interface, image_tensor
 from service.imaging.orientations import ORIENTATIONS
 from training.evaluate.cases import Case, Pixels
-from training.evaluate.painters import Array, NetPainter, Painter
+from training.evaluate.painters import NetPainter, Painter
 
 TRUTH = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
 HOLE = np.zeros((16, 16), np.uint8)
