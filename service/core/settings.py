@@ -228,7 +228,9 @@ def _read_config(path: Path) -> dict[str, Any]:
     file, fields = f"config file {path}", Settings.model_fields
     try:
         values = parse_toml(named_path(path).read_text("utf-8-sig"))
-    except (OSError, ValueError) as error:  # also of UTF-8 and of TOML
+    except OSError as error:
+        raise SettingsInvalid(f"{file} cannot be read: {error.strerror}; check --config and RETOUCH_CONFIG") from error
+    except ValueError as error:  # of UTF-8 and of TOML
         raise SettingsInvalid(f"{file}: {error}") from error
     if unknown := [name for name in values if name not in fields and name not in RETIRED]:
         raise SettingsInvalid(f"{file}: {_unknown_names_message('setting', unknown, fields)}")

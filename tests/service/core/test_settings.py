@@ -130,9 +130,11 @@ def test_a_config_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     assert load_settings({}, {}, config).port == 9000
 
 
-def test_a_missing_config_file_stops_the_start(tmp_path: Path) -> None:
-    with pytest.raises(SettingsInvalid, match=r"none\.toml"):
+def test_a_missing_config_file_stops_the_start_and_is_named_once(tmp_path: Path) -> None:
+    with pytest.raises(SettingsInvalid) as refused:
         load_settings({}, {}, tmp_path / "none.toml")
+    reason = "cannot be read: No such file or directory; check --config and RETOUCH_CONFIG"
+    assert str(refused.value) == f"config file {tmp_path / 'none.toml'} {reason}"
 
 
 def test_every_setting_has_an_environment_variable() -> None:
