@@ -7,6 +7,7 @@ own response format.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -91,17 +92,7 @@ class Intake:
             ShuttingDown, Overloaded: the server drains, or the limit was reached in the meantime.
             Cancelled: the client disconnected.
         """
-        limit_s = min(self.allowed_s, self.service.settings.body_timeout_s)
-        try:
-            body = await await_with_deadline(reading, limit_s, self.service.drain.begun)
-        except DeadlineExceeded:
-            if limit_s == self.allowed_s:
-                raise
-            raise UploadTimeout(f"the body did not arrive within {limit_s:.0f} s; send it faster") from None
-        except Cancelled:
-            if self.service.admission.draining.is_set():
-                raise ShuttingDown("the server is shutting down; ask another replica") from None
-            raise
+        body = await receive_in_time(self.service, reading, self.allowed_s)
         self.service.admission.count_in_flight(self.admitted_request)
         return body
 
@@ -218,6 +209,27 @@ class Intake:
             return await working
         finally:
             del working  # breaks a reference cycle through its error's traceback
+
+
+async def receive_in_time(service: Service, reading: Awaitable[T], allowed_s: float = math.inf) -> T:
+    """Await the reading of a body, at most until `allowed_s`, `body_timeout_s` or the beginning of the drain.
+
+    Raises:
+        UploadTimeout, DeadlineExceeded: the body takes longer than `body_timeout_s`, or than `allowed_s`.
+        ShuttingDown: the server drains.
+        Cancelled: the client disconnected.
+    """
+    limit_s = min(allowed_s, service.settings.body_timeout_s)
+    try:
+        return await await_with_deadline(reading, limit_s, service.drain.begun)
+    except DeadlineExceeded:
+        if limit_s == allowed_s:
+            raise
+        raise UploadTimeout(f"the body did not arrive within {limit_s:.0f} s; send it faster") from None
+    except Cancelled:
+        if service.admission.draining.is_set():
+            raise ShuttingDown("the server is shutting down; ask another replica") from None
+        raise
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from service.compat.json_fields import JSON_TYPE, count_decoded, parse_fields
 from service.compat.open_inference.bodies import LENGTH_HEADER, json_length, read_body
 from service.compat.open_inference.replies import check_output, error_body, infer_body
 from service.compat.open_inference.requests import parse_infer_request
+from service.intake.intake import receive_in_time
 from service.intake.large_bodies import off_loop
 from service.intake.options import ignored_header
 from service.open_inference import models
@@ -61,11 +62,10 @@ async def ready(request: Request) -> Response:
 @router.post("/v2/repository/index", name="inference_index", summary="List models")
 async def index(request: Request) -> Response:
     """List every version of every model with its state; with `{"ready": true}` only those that can be used."""
-    body = bytearray()
-    async for chunk in read_up_to_limit(request, _MAX_INDEX_BYTES):
-        body += chunk
+    service: Service = request.state.service
+    body = await receive_in_time(service, _read_filter(request))
     only_ready = parse_fields(body).value("ready", bool, False) if body else False
-    return JSONResponse(models.index(_statuses(request), ready=only_ready))
+    return JSONResponse(models.index(service.models.statuses(), ready=only_ready))
 
 
 @router.get("/v2/models/stats", name="inference_all_statistics", summary="Get statistics of all models")
@@ -182,6 +182,10 @@ async def _respond(intake: HttpIntake, asked: InferOrder) -> Response:
     if length is None:
         return Response(body, media_type=JSON_TYPE, headers=headers)
     return Response(body, media_type="application/octet-stream", headers={**headers, LENGTH_HEADER: str(length)})
+
+
+async def _read_filter(request: Request) -> bytes:
+    return b"".join([chunk async for chunk in read_up_to_limit(request, _MAX_INDEX_BYTES)])
 
 
 async def _statistics(request: Request, statuses: Sequence[ModelStatus]) -> Response:

@@ -208,6 +208,17 @@ def test_a_body_over_the_limit_is_413(serve: Serve, good: ForeignRequest) -> Non
         refused(client.post(good.path, headers=good.headers, content=endless()), good, 413)
 
 
+def test_a_body_that_never_ends_is_given_up_by_every_call(serve: Serve, matrix: list[tuple[str, str, str]]) -> None:
+    host, port = serve(apis=ALL, body_timeout_s=0.2).url.removeprefix("http://").split(":")
+    answers = {}
+    for path in {path for _, method, path in matrix if method == "POST"}:
+        with socket.create_connection((host, int(port)), timeout=5) as connection:
+            head = f"Host: {host}\r\nContent-Type: application/json\r\nContent-Length: 100"
+            connection.sendall(f"POST {path} HTTP/1.1\r\n{head}\r\n\r\n{{".encode())
+            answers[path] = connection.recv(12)
+    assert set(answers.values()) == {b"HTTP/1.1 408"}, answers
+
+
 @pytest.mark.parametrize("good", OF_JSON, ids=lambda good: good.api)
 def test_the_memory_for_bodies_is_asked_for_before_base64_is_decoded(serve: Serve, good: ForeignRequest) -> None:
     running = serve(apis=ALL, max_memory_mb=0.125)
