@@ -219,7 +219,9 @@ async def read_up_to_limit(request: Request, max_body_bytes: int) -> AsyncGenera
 
 
 def _too_large_error(max_body_bytes: int) -> TooLarge:
-    return TooLarge(f"the body is larger than {max_body_bytes / 2**20:.0f} MiB; send a smaller image")
+    mib = max_body_bytes / 2**20
+    limit = f"{mib:.0f} MiB" if mib >= 1 else f"{mib * 1024:.0f} KiB"
+    return TooLarge(f"the body is larger than {limit}; send less, such as a smaller image")
 
 
 def _sort_parts(parts: list[Part], files: Collection[str]) -> Form:
