@@ -19,7 +19,9 @@ ADA = BuildOptions(targets=(ComputeCapability(8, 9),))
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_familys_test_builds_a_plan(name):
-    assert "check_plan(" in (Path(__file__).parents[1] / "generators" / f"test_{name}.py").read_text("utf-8")
+    folder = Path(__file__).parents[1] / "generators"
+    files = [*folder.glob(f"test_{name}.py"), *folder.glob(f"{name}/test_generator.py")]
+    assert ["check_plan(" in path.read_text("utf-8") for path in files] == [True]
 
 
 def test_operator_that_cannot_be_parsed_is_named(rtx, write_half, tmp_path):
