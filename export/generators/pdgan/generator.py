@@ -34,6 +34,8 @@ from export.generators.pdgan.fill_prior import FillPrior
 from export.generators.pdgan.prior import PriorNet, lowered_prior
 from export.lowering import compute_type
 
+_NUMBERS = r"^(\d{1,4}(,\d{1,4})*)?$"
+"""Numbers as FillNet's options have them, or none."""
 _FILL = "fill."
 """Prefix of FillNet's keys in files."""
 _PARTS = {
@@ -51,9 +53,11 @@ class PDGANOptions(GeneratorOptions):
     diverse: bool = Field(True, description="with the SPDNorm generator; false: stage 1 alone")
     ngf: int = Field(64, ge=1, le=256, description="channels before the generator's last convolution")
     z_dim: int = Field(256, ge=1, le=4096, description="length of the latent vector")
-    fill_widths: str = Field("", description="FillNet as stage 1: its widths; empty: partial convolutions")
-    fill_encoder: str = Field("", description="residual blocks of each level of FillNet's encoder")
-    fill_decoder: str = Field("", description="residual blocks of each level of FillNet's decoder")
+    fill_widths: str = Field(
+        "", pattern=_NUMBERS, description="FillNet as stage 1: its widths; empty: partial convolutions"
+    )
+    fill_encoder: str = Field("", pattern=_NUMBERS, description="residual blocks of each level of FillNet's encoder")
+    fill_decoder: str = Field("", pattern=_NUMBERS, description="residual blocks of each level of FillNet's decoder")
 
     @property
     def fill(self) -> FillNetOptions | None:

@@ -78,7 +78,12 @@ def test_what_is_added_beyond_white_and_black_is_cut_off(net):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"diverse": False}, "use that family"), ({"fill_widths": "4"}, "2 to 7 levels"), ({"fill_encoder": ""}, "match")],
+    [
+        ({"diverse": False}, "use that family"),
+        ({"fill_widths": "4"}, "2 to 7 levels"),
+        ({"fill_encoder": ""}, "match"),
+        ({"fill_widths": "wide"}, "fill_widths\n.*match"),
+    ],
 )
 def test_options_that_do_not_fit_are_refused(options, message):
     with pytest.raises(ValidationError, match=message):
