@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from uuid import uuid4
 
@@ -16,6 +15,7 @@ from engines.files.atomic import write_atomically
 from retouch.client.options import Task
 from retouch.filling.filler import Filler, FillFailed, FillResult
 from retouch.filling.jobs import FillJob
+from service.lifecycle.daemon_call import call_in_daemon_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,8 @@ class FillRun:
     async def _run_job(self, job: FillJob) -> FillOutcome:
         begun = self.now()
         try:
-            parts = await _read_parts_in_own_thread(job)
+            # a pipe or a file of another host may block for ever, and the loop's own threads are waited for
+            parts = await call_in_daemon_thread(partial(_read_parts, job), "files")
             result = await self.filler.fill(self.task, parts, {**self.options, "format": job.format})
             if len(result.bodies) != len(job.output_files):
                 raise FillFailed(
@@ -81,38 +82,6 @@ class FillRun:
         except (RetouchError, OSError) as error:
             return FillOutcome(job, self.now() - begun, None, str(error))
         return FillOutcome(job, self.now() - begun, result, None)
-
-
-async def _read_parts_in_own_thread(job: FillJob) -> dict[str, bytes]:
-    """Read a job's files, in a thread that does not delay the end of the process.
-
-    Reading a pipe or a file of another host may block for ever, and the event loop's own threads are waited for.
-
-    Raises:
-        FillFailed, OSError: a file is empty or cannot be read.
-    """
-    loop = asyncio.get_running_loop()
-    read: asyncio.Future[dict[str, bytes]] = loop.create_future()
-
-    def settle(parts: dict[str, bytes], error: Exception | None) -> None:
-        if read.done():  # the run was interrupted
-            return
-        if error is None:
-            read.set_result(parts)
-        else:
-            read.set_exception(error)
-
-    def work() -> None:
-        parts, failure = dict[str, bytes](), None
-        try:
-            parts = _read_parts(job)
-        except Exception as error:  # raised where it is awaited
-            failure = error
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, parts, failure)
-
-    Thread(target=work, name="files", daemon=True).start()
-    return await read
 
 
 def _read_parts(job: FillJob) -> dict[str, bytes]:

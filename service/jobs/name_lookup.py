@@ -6,12 +6,13 @@ the event loop's default executor a few such look-ups would block file writes.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Callable
-from contextlib import suppress
-from threading import BoundedSemaphore, Thread
+from functools import partial
+from threading import BoundedSemaphore
 from typing import Any
+
+from service.lifecycle.daemon_call import NoThread, call_in_daemon_thread
 
 _MAX_CONCURRENT = 16
 Lookup = Callable[[str, int, int], list[Any]]
@@ -37,33 +38,19 @@ class NameLookup:
         """
         if not self._slots.acquire(blocking=False):
             raise TooManyLookups("too many DNS look-ups are running; try again later")
-        loop = asyncio.get_running_loop()
-        found: asyncio.Future[list[Any]] = loop.create_future()
-
-        def settle(addresses: list[Any], error: OSError | None) -> None:
-            if found.done():  # the caller was cancelled
-                return
-            if error is None:
-                found.set_result(addresses)
-            else:
-                found.set_exception(error)
-
-        def work() -> None:
-            try:
-                addresses, error = self._lookup(host, port, family), None
-            except (OSError, UnicodeError) as failure:  # UnicodeError: an invalid label in the name
-                addresses, error = [], failure if isinstance(failure, OSError) else OSError(str(failure))
-            finally:
-                self._slots.release()
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(settle, addresses, error)
-
         try:
-            Thread(target=work, name="names", daemon=True).start()
-        except RuntimeError as error:
+            return await call_in_daemon_thread(partial(self._look_up, host, port, family), "names")
+        except NoThread:
             self._slots.release()
-            raise OSError(f"the server cannot start a thread ({error}); raise its limit of threads") from error
-        return await found
+            raise
+
+    def _look_up(self, host: str, port: int, family: int) -> list[Any]:
+        try:
+            return self._lookup(host, port, family)
+        except UnicodeError as error:  # an invalid label in the name
+            raise OSError(str(error)) from error
+        finally:
+            self._slots.release()
 
 
 def _getaddrinfo(host: str, port: int, family: int) -> list[Any]:
