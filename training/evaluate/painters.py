@@ -70,13 +70,14 @@ class NetPainter(Painter):
     def __init__(self, name: str, interface: Interface) -> None:
         self.name = name
         self.interface = interface
+        self._latent = next((spec for spec in interface.inputs if spec.name == "latent"), None)
         self.seed = 0
         """The seed of the random numbers, which are equal for all pictures."""
 
     @property
     def draws_numbers(self) -> bool:
         """Whether the net takes random numbers, so that another seed makes another picture."""
-        return any(spec.name == "latent" for spec in self.interface.inputs)
+        return self._latent is not None
 
     @abstractmethod
     def _run(self, feed: dict[str, Array]) -> Array:
@@ -102,10 +103,10 @@ class NetPainter(Painter):
         feed = {"image": _planes(picture_tile(case.source, placement, self.interface.task)) / np.float32(255)}
         if case.hole is not None:
             feed["mask"] = _planes(hole_tile(case.hole, placement)[..., None]).astype(np.float32)
-        latent = next((spec for spec in self.interface.inputs if spec.name == "latent"), None)
-        if latent is not None:  # equal for all models with this latent length
-            numbers = np.random.default_rng(self.seed).standard_normal(int(latent.shape[-1]), np.float32)
-            feed["latent"] = numbers.reshape([1] * (len(latent.shape) - 1) + [-1])
+        if self._latent is not None:  # equal for all models with this latent length
+            shape = self._latent.shape
+            numbers = np.random.default_rng(self.seed).standard_normal(int(shape[-1]), np.float32)
+            feed["latent"] = numbers.reshape([1] * (len(shape) - 1) + [-1])
         return feed
 
     def draw(self, latent: Array) -> Pixels:

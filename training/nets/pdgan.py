@@ -18,16 +18,15 @@ from torch import Tensor, nn
 from export.generators.family import State
 from export.generators.pdgan.diverse import SPDNormBlock, SpectralConv2d
 from export.generators.pdgan.fill_prior import FillPrior
-from export.generators.pdgan.generator import PDGAN, PDGANNet, PDGANOptions
+from export.generators.pdgan.generator import FILL, PDGAN, PDGANNet, PDGANOptions
 from export.partial_conv import PartialConv2d
 from training.nets import fillnet
-from training.nets.fillnet import make_net
 
 _STD = 0.02
 _MIN_NORM = 1e-12
 _PARTS = ("prior.EN.", "prior.DE.", "PDGAN.")
-_FILL, _FILL_HOME = "fill.", "prior.net."
-"""Prefixes of FillNet's keys in files and in the nets."""
+_FILL_HOME = "prior.net."
+"""Prefix of FillNet's keys in the nets."""
 _WEIGHT = ".input_conv.weight"
 
 
@@ -82,7 +81,7 @@ def build_nets(options: PDGANOptions, generator: torch.Generator) -> PDGANNet:
                 module.add_module(name, TrainedSpectralConv(into, out, kernel, bias=child.bias is not None))
     _initialise(nets, generator)
     if options.fill:
-        cast("FillPrior", nets.prior).net = make_net(options.fill, generator)
+        cast("FillPrior", nets.prior).net = fillnet.make_net(options.fill, generator)
     else:
         nets.prior.get_submodule("DE.Decoder_6.model.1").register_forward_hook(_as_fp32)
     if nets.PDGAN is not None:
@@ -122,7 +121,7 @@ def checkpoint_state(nets: PDGANNet) -> State:
     """Return all nets' weights under the public keys and in the public scale, as `export` recognises them."""
     tensors, fill = dict(nets.state_dict()), {}
     if isinstance(nets.prior, FillPrior):
-        fill = {f"{_FILL}{key}": tensor for key, tensor in fillnet.checkpoint_state(nets.prior.net).items()}
+        fill = {f"{FILL}{key}": tensor for key, tensor in fillnet.checkpoint_state(nets.prior.net).items()}
         tensors = {key: tensor for key, tensor in tensors.items() if not key.startswith(_FILL_HOME)}
     for name, module in nets.named_modules():
         if isinstance(module, TrainedSpectralConv):  # u and v of the forward pass in eval mode
@@ -133,11 +132,9 @@ def checkpoint_state(nets: PDGANNet) -> State:
 def training_state(state: State, options: PDGANOptions) -> State:
     """Convert public weights to the keys and the scale of the nets in this file."""
     found = PDGAN().translate(state, options).state
-    if options.fill:
-        fill = {key.removeprefix(_FILL_HOME): found[key] for key in found if key.startswith(_FILL_HOME)}
-        own = {f"{_FILL_HOME}{key}": tensor for key, tensor in fillnet.training_state(fill).items()}
-        return found | own
-    return {key: tensor / _window(key, tensor) for key, tensor in found.items()}
+    fill = {key.removeprefix(_FILL_HOME): found[key] for key in found if key.startswith(_FILL_HOME)}
+    own = {f"{_FILL_HOME}{key}": tensor for key, tensor in fillnet.training_state(fill).items()}
+    return {key: tensor / _window(key, tensor) for key, tensor in found.items()} | own
 
 
 def _part(key: str) -> str:

@@ -12,7 +12,7 @@ PATCH = 4
 """Side of the square of pixels that is one position of the finest level."""
 HEADS = 4
 """Attention heads."""
-_NUMBERS = r"^\d{1,4}(,\d{1,4})*$"
+NUMBERS = r"^\d{1,4}(,\d{1,4})*$"
 _NUMBERS_OR_NONE = r"^(\d(,\d)*)?$"
 
 
@@ -30,12 +30,12 @@ class FillNetOptions(GeneratorOptions):
     """The options that distinguish nets of this family."""
 
     widths: str = Field(
-        "96,192,256,256,256", pattern=_NUMBERS, description="channels at 1/4 of the size, at 1/8 and so on"
+        "96,192,256,256,256", pattern=NUMBERS, description="channels at 1/4 of the size, at 1/8 and so on"
     )
-    encoder: str = Field("0,0,3,2,0", pattern=_NUMBERS, description="residual blocks of each level of the encoder")
+    encoder: str = Field("0,0,3,2,0", pattern=NUMBERS, description="residual blocks of each level of the encoder")
     decoder: str = Field(
         "1,2,2,1,1",
-        pattern=_NUMBERS,
+        pattern=NUMBERS,
         description="residual blocks of each level of the decoder; the last is the bottom",
     )
     context: str = Field(

@@ -28,18 +28,17 @@ from torch import Tensor, nn
 from engines.manifest import FixedSize, TensorSpec
 from export.generators.family import Bars, Family, GeneratorOptions, Interface, State, Translation, image_tensor
 from export.generators.fillnet.generator import FillNet
-from export.generators.fillnet.options import FillNetOptions
+from export.generators.fillnet.options import NUMBERS, FillNetOptions
 from export.generators.pdgan.diverse import SIDE, SPDNormGenerator, lowered_generator
 from export.generators.pdgan.fill_prior import FillPrior
 from export.generators.pdgan.prior import PriorNet, lowered_prior
 from export.lowering import compute_type
 
-_NUMBERS = r"^(\d{1,4}(,\d{1,4})*)?$"
-"""Numbers as FillNet's options have them, or none."""
-_FILL = "fill."
+_NUMBERS = f"^$|{NUMBERS}"
+FILL = "fill."
 """Prefix of FillNet's keys in files."""
 _PARTS = {
-    "fill": (_FILL,),
+    "fill": (FILL,),
     "EN": ("Encoder_", "middle."),
     "DE": ("Decoder_",),
     "PDGAN": ("fc.", "generated.", "conv_img."),
@@ -117,7 +116,7 @@ class PDGAN(Family[PDGANOptions]):
     def recognise(self, state: State) -> PDGANOptions | None:
         """Recognise EN, DE and the optional generator, or FillNet and it; several files arrive as one state dict."""
         fc, image = state.get("fc.weight"), state.get("conv_img.weight")
-        fill = FillNet().recognise({key[len(_FILL) :]: state[key] for key in state if key.startswith(_FILL)})
+        fill = FillNet().recognise({key[len(FILL) :]: state[key] for key in state if key.startswith(FILL)})
         if fill is not None and not fill.context and fc is not None and image is not None:
             given = {f"fill_{name}": getattr(fill, name) for name in ("widths", "encoder", "decoder")}
             return PDGANOptions.model_validate({"ngf": image.shape[1], "z_dim": fc.shape[1], **given})
@@ -143,7 +142,7 @@ class PDGAN(Family[PDGANOptions]):
             if part is None:
                 dropped[key] = "of another net"
             else:
-                kept[f"{homes[part]}.{key.removeprefix(_FILL)}"] = tensor
+                kept[f"{homes[part]}.{key.removeprefix(FILL)}"] = tensor
         return Translation(kept, dropped=dropped)
 
     def interface(self, options: PDGANOptions) -> Interface:
