@@ -20,6 +20,7 @@ from training.config import AnyConfig, PConvConfig
 from training.dcgan_config import DCGANConfig
 from training.errors import TrainingDiverged
 from training.fill_config import FillConfig
+from training.judge_config import starting_judges
 from training.loop.checkpoints import Progress, hold_run, read_run, save_checkpoint, save_generator
 from training.loop.journal import Journal
 from training.loop.pace import CountedPace, Pace, TimedPace
@@ -77,11 +78,9 @@ def make_trainee(config: AnyConfig, runtime: Runtime) -> Trainee[Any]:
 
 
 def _without_initial(config: AnyConfig) -> AnyConfig:
-    update: dict[str, Any] = {"initial": None}
-    if isinstance(config, FillConfig):
-        judges = {"judge": config.judge, "patches": config.patches, "projected": config.projected}
-        update |= {name: options and options.model_copy(update={"initial": None}) for name, options in judges.items()}
-    return config.model_copy(update=update)
+    judges = starting_judges(config).items()
+    update = {name: options.model_copy(update={"initial": None}) for name, options in judges}
+    return config.model_copy(update={"initial": None, **update})
 
 
 def _make_pace(config: AnyConfig, runtime: Runtime, clock: Callable[[], float], spent_s: float) -> Pace[Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from training.run_config import ConfigSection
+from training.run_config import ConfigSection, FitConfig
 
 
 class DiscriminatorConfig(ConfigSection):
@@ -24,3 +24,8 @@ class ProjectedJudgeConfig(DiscriminatorConfig):
 
     width: int = Field(128, ge=1, description="channels of its heads")
     penalty: float = Field(1e-5, ge=0, description="weight of R1; VGG16's features are steep, so it is small")
+
+
+def starting_judges(config: FitConfig) -> dict[str, DiscriminatorConfig]:
+    """Return the sections of a config's discriminators that start from a file, by their names."""
+    return {name: section for name, section in config if isinstance(section, DiscriminatorConfig) and section.initial}

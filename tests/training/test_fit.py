@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.whole_runs import PHASES, assert_same, run, weights
+from tests.training.whole_runs import PHASES, assert_same, run, save_untrained_vgg16, weights
 from training.config import AnyConfig, load_config
 from training.errors import CheckpointMismatch, RunBusy, TrainingDiverged
 from training.loop.checkpoints import hold_run
@@ -150,6 +150,21 @@ def test_a_moved_run_goes_on_without_the_judge_that_it_began_with(
     begun = fill_config(judge=judge | {"initial": tmp_path / "judge.pth"})
     assert run(begun, stop_after_s=0, clock=count().__next__).step == 1
     assert run(fill_config(judge=judge | {"initial": tmp_path / "not on this host.pth"})).finished
+
+
+def test_a_moved_run_of_pd_gan_goes_on_without_the_discriminator_that_it_began_with(
+    pdgan_config: Callable[..., AnyConfig], tmp_path: Path
+) -> None:
+    phase = {"steps": 2, "batch": 1, "learning_rate": 1e-3, "diversity": 0.0, "projected": 1.0}
+    given = {"features": save_untrained_vgg16(tmp_path / "vgg16.safetensors"), "phase": [phase]}
+    projected = {"width": 4, "penalty": 0.0, "penalty_every": 1}
+    run(pdgan_config(**given, projected=projected, output=tmp_path / "first"), stop_after_s=0, clock=count().__next__)
+    state = torch.load(tmp_path / "first/checkpoint.pt", weights_only=True)["trainee"]["projected"]["net"]
+    torch.save(state, tmp_path / "projected.pth")
+    begun = pdgan_config(**given, projected=projected | {"initial": tmp_path / "projected.pth"})
+    assert run(begun, stop_after_s=0, clock=count().__next__).step == 1
+    moved = pdgan_config(**given, projected=projected | {"initial": tmp_path / "not on this host.pth"})
+    assert run(moved).finished
 
 
 @pytest.mark.parametrize("model", ["partial_run", "pix2pix_run"])

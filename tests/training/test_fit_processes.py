@@ -19,7 +19,7 @@ import pytest
 import torch.distributed as dist
 
 from tests.serving.waiting import wait_until
-from tests.training.whole_runs import PHASES, assert_same, fit_as_one_of, fit_until_killed, run
+from tests.training.whole_runs import PHASES, assert_same, fit_as_one_of, fit_until_killed, run, save_untrained_vgg16
 from training.config import load_config
 
 pytestmark = pytest.mark.slow
@@ -34,6 +34,16 @@ FitInTwo = Callable[[Path, ForkServerContext], None]
 def make(model: str, request: pytest.FixtureRequest) -> Make:
     found: Make = request.getfixturevalue(model)
     return found
+
+
+@pytest.fixture
+def pdgan_on_fillnet_run(pdgan_run: Make, tmp_path: Path) -> Make:
+    """Return the options of a tiny PD-GAN run on FillNet, with a discriminator on VGG16's features."""
+    fill = {"fill_widths": "4,8", "fill_encoder": "0,1", "fill_decoder": "1,1"}
+    features = str(save_untrained_vgg16(tmp_path / "vgg16.safetensors"))
+    projected = {"width": 4, "penalty": 0.0, "penalty_every": 1}
+    generator = {"ngf": 2, "z_dim": 4, **fill}
+    return lambda **options: pdgan_run(generator=generator, features=features, projected=projected, **options)
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +81,11 @@ LARGE = [
     {"part": "diverse", "steps": 3, "batch": 1, "learning_rate": 1e-3},
 ]
 """Phases with fewer steps, for nets that only take 256²."""
+LATE = [
+    {"part": "prior", "steps": 1, "batch": 1, "learning_rate": 2e-3},
+    {"part": "diverse", "steps": 4, "batch": 1, "learning_rate": 1e-3, "diversity": 0.0, "projected": 1.0},
+]
+"""Phases whose first checkpoint is inside the second: all optimisers of that have moments then."""
 WIDE = [phase | {"steps": 12} for phase in PHASES]
 """Phases with fewer steps, for a net with slow steps."""
 NET = {"widths": "8,8", "encoder": "1,0", "decoder": "0,1", "context": "0,2"}
@@ -82,7 +97,7 @@ JUDGES = {"shares": {"perceptual": 0.0, "patches": 0.2}, "patches": {"widths": [
     [
         *(("partial_run", 17, {}), ("pix2pix_run", 45, {}), ("fill_run", 33, {"generator": NET, **JUDGES})),
         *(("dcgan_run", 51, {}), ("pix2pixhd_run", 29, {}), ("pgn_run", 9, {"phase": WIDE})),
-        ("pdgan_run", 3, {"phase": LARGE}),
+        *(("pdgan_run", 3, {"phase": LARGE}), ("pdgan_on_fillnet_run", 3, {"phase": LATE})),
     ],
 )
 def test_a_killed_run_goes_on_to_the_same_weights_as_an_unbroken_one(

@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from training.commands.fit import fit as fit_command
@@ -17,6 +18,7 @@ from training.config import AnyConfig, load_config
 from training.fit import FitOutcome, fit
 from training.loop.journal import Journal
 from training.loop.runtime import start_runtime
+from training.losses.vgg16 import VGG16Features
 
 STEPS = 80
 PHASES = [
@@ -51,6 +53,13 @@ def assert_same(first: AnyConfig, second: AnyConfig) -> None:
     assert ours.keys() == theirs.keys()
     other = [key for key in ours if not torch.equal(ours[key], theirs[key])]
     assert other == [], other
+
+
+def save_untrained_vgg16(path: Path) -> Path:
+    """Save VGG16 with the random weights of a new net as the file of the option `features`."""
+    state = VGG16Features().state_dict().items()
+    save_file({key: value for key, value in state if key.startswith("features.")}, path)
+    return path
 
 
 def fit_until_killed(config: Path) -> None:

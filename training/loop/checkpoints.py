@@ -17,7 +17,7 @@ import torch
 from export.generators.family import State
 from training.config import FitConfig, PConvConfig
 from training.errors import CheckpointMismatch, RunBusy
-from training.fill_config import FillConfig
+from training.judge_config import starting_judges
 
 if TYPE_CHECKING:
     from pydantic.main import IncEx
@@ -74,11 +74,8 @@ def _flattened(value: object, name: str) -> Iterator[tuple[str, str]]:
 
 def _without_paths(config: FitConfig) -> FitConfig:
     given: dict[str, Any] = {"initial": _PLACEHOLDER_PATH} if config.initial else {}
-    if isinstance(config, FillConfig):
-        judges = {"judge": config.judge, "patches": config.patches, "projected": config.projected}
-        for name, options in judges.items():
-            if options and options.initial:
-                given[name] = options.model_copy(update={"initial": _PLACEHOLDER_PATH})
+    for name, options in starting_judges(config).items():
+        given[name] = options.model_copy(update={"initial": _PLACEHOLDER_PATH})
     if isinstance(config, PConvConfig):
         given |= {"lpips_features": _PLACEHOLDER_PATH} if config.lpips_features else {}
         given |= {"masks": config.masks.model_copy(update={"folder": _PLACEHOLDER_PATH})} if config.masks.folder else {}

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
-from safetensors.torch import save_file
 from torch import Tensor
 
 from export.generators.pdgan.generator import PDGANOptions
+from tests.training.whole_runs import save_untrained_vgg16
 from training.loop.runtime import Runtime
 from training.loop.schedule import position_of_step
 from training.losses.partial_conv import perceptual_distance
@@ -81,9 +81,7 @@ def test_features_of_both_fills_are_compared_with_those_of_their_picture() -> No
 
 @pytest.fixture
 def untrained_features(tmp_path: Path) -> Path:
-    state = {key: value for key, value in VGG16Features().state_dict().items() if key.startswith("features.")}
-    save_file(state, tmp_path / "vgg16.safetensors")
-    return tmp_path / "vgg16.safetensors"
+    return save_untrained_vgg16(tmp_path / "vgg16.safetensors")
 
 
 def begun(config: PDGANConfig) -> PDGANTrainee:
