@@ -39,7 +39,7 @@ def make(model: str, request: pytest.FixtureRequest) -> Make:
 @pytest.fixture
 def pdgan_on_fillnet_run(pdgan_run: Make, tmp_path: Path) -> Make:
     """Return the options of a tiny PD-GAN run on FillNet, with a discriminator on VGG16's features."""
-    fill = {"fill_widths": "4,8", "fill_encoder": "0,1", "fill_decoder": "1,1"}
+    fill = {"fill_widths": "4,8", "fill_encoder": "0,1", "fill_decoder": "1,1", "fill_context": "0,2"}
     features = str(save_untrained_vgg16(tmp_path / "vgg16.safetensors"))
     projected = {"width": 4, "penalty": 0.0, "penalty_every": 1}
     generator = {"ngf": 2, "z_dim": 4, **fill}

@@ -13,12 +13,17 @@ PATCH = 4
 HEADS = 4
 """Attention heads."""
 NUMBERS = r"^\d{1,4}(,\d{1,4})*$"
-_NUMBERS_OR_NONE = r"^(\d(,\d)*)?$"
+DIGITS_OR_NONE = r"^(\d(,\d)*)?$"
 
 
 def parse_numbers(text: str) -> list[int]:
     """Parse the numbers of an option such as "96,192"; an empty text has none."""
     return [int(number) for number in text.split(",") if number]
+
+
+def empty_without_attention(context: str) -> str:
+    """Return the option `context`, or its only form without attention: an empty text."""
+    return context if any(parse_numbers(context)) else ""
 
 
 def join_numbers(values: Iterable[int]) -> str:
@@ -40,14 +45,11 @@ class FillNetOptions(GeneratorOptions):
     )
     context: str = Field(
         "",
-        pattern=_NUMBERS_OR_NONE,
+        pattern=DIGITS_OR_NONE,
         description="layers of attention of each level, alternately in decoder and encoder; empty: none",
     )
 
-    @field_validator("context")
-    @classmethod
-    def _empty_without_attention(cls, text: str) -> str:
-        return text if any(parse_numbers(text)) else ""
+    _one_form_without_attention = field_validator("context")(empty_without_attention)
 
     @model_validator(mode="after")
     def _check_consistency(self) -> FillNetOptions:

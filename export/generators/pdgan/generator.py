@@ -22,13 +22,13 @@ import copy
 from typing import cast
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
 from engines.manifest import FixedSize, TensorSpec
 from export.generators.family import Bars, Family, GeneratorOptions, Interface, State, Translation, image_tensor
 from export.generators.fillnet.generator import FillNet
-from export.generators.fillnet.options import NUMBERS, FillNetOptions
+from export.generators.fillnet.options import DIGITS_OR_NONE, NUMBERS, FillNetOptions, empty_without_attention
 from export.generators.pdgan.diverse import SIDE, SPDNormGenerator, lowered_generator
 from export.generators.pdgan.fill_prior import FillPrior
 from export.generators.pdgan.prior import PriorNet, lowered_prior
@@ -57,13 +57,17 @@ class PDGANOptions(GeneratorOptions):
     )
     fill_encoder: str = Field("", pattern=_NUMBERS, description="residual blocks of each level of FillNet's encoder")
     fill_decoder: str = Field("", pattern=_NUMBERS, description="residual blocks of each level of FillNet's decoder")
+    fill_context: str = Field(
+        "", pattern=DIGITS_OR_NONE, description="layers of attention of each level of FillNet; empty: none"
+    )
+
+    _one_form_without_attention = field_validator("fill_context")(empty_without_attention)
 
     @property
     def fill(self) -> FillNetOptions | None:
         """The options of FillNet as stage 1, which the generator then adds to; None for partial convolutions."""
-        if not (self.fill_widths or self.fill_encoder or self.fill_decoder):
-            return None
-        return FillNetOptions(widths=self.fill_widths, encoder=self.fill_encoder, decoder=self.fill_decoder)
+        given = {name: getattr(self, f"fill_{name}") for name in FillNetOptions.model_fields}
+        return FillNetOptions(**given) if any(given.values()) else None
 
     @model_validator(mode="after")
     def _check_consistency(self) -> PDGANOptions:
@@ -117,8 +121,8 @@ class PDGAN(Family[PDGANOptions]):
         """Recognise EN, DE and the optional generator, or FillNet and it; several files arrive as one state dict."""
         fc, image = state.get("fc.weight"), state.get("conv_img.weight")
         fill = FillNet().recognise({key[len(FILL) :]: state[key] for key in state if key.startswith(FILL)})
-        if fill is not None and not fill.context and fc is not None and image is not None:
-            given = {f"fill_{name}": getattr(fill, name) for name in ("widths", "encoder", "decoder")}
+        if fill is not None and fc is not None and image is not None:
+            given = {f"fill_{name}": value for name, value in fill.model_dump().items()}
             return PDGANOptions.model_validate({"ngf": image.shape[1], "z_dim": fc.shape[1], **given})
         first, last = state.get("Encoder_1.conv.input_conv.weight"), state.get("Decoder_6.model.1.weight")
         if first is None or last is None:

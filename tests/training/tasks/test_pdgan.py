@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
 TINY = PDGANOptions(prior_width=2, ngf=2, z_dim=4)
-ON_FILLNET = PDGANOptions(ngf=2, z_dim=4, fill_widths="4,6", fill_encoder="0,1", fill_decoder="1,1")
+ON_FILLNET = PDGANOptions(ngf=2, z_dim=4, fill_widths="4,8", fill_encoder="0,1", fill_decoder="1,1", fill_context="0,2")
 Config = Callable[..., PDGANConfig]
 PRIOR = {"part": "prior", "steps": 2, "batch": 1, "learning_rate": 1e-3}
 DIVERSE = {"part": "diverse", "steps": 2, "batch": 1, "learning_rate": 1e-3}

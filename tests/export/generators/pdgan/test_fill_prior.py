@@ -15,6 +15,8 @@ pytestmark = pytest.mark.slow
 FAMILY = PDGAN()
 SMALL = {"fill_widths": "4,6,8", "fill_encoder": "0,1,0", "fill_decoder": "0,1,1"}
 OPTIONS = PDGANOptions.model_validate({"ngf": 4, "z_dim": 5, **SMALL})
+ATTENTIVE = PDGANOptions.model_validate({**OPTIONS.model_dump(), "fill_widths": "4,8,8", "fill_context": "0,1,2"})
+BOTH = pytest.mark.parametrize("options", [OPTIONS, ATTENTIVE], ids=["plain", "with attention"])
 
 
 @pytest.fixture
@@ -34,18 +36,25 @@ def _file_state(net):
     return {**fill, **net.PDGAN.state_dict()}
 
 
-def test_the_graphs_agree_with_torch(net, check_parity):
-    check_parity(FAMILY, OPTIONS, net, names=("batch of 3",))
+@BOTH
+def test_the_graphs_agree_with_torch(options, make_pdgan, check_parity):
+    check_parity(FAMILY, options, make_pdgan(options), names=("batch of 3",))
 
 
-def test_one_file_comes_back_with_the_same_output(net, tmp_path):
+@BOTH
+def test_one_file_comes_back_with_the_same_output(options, make_pdgan, tmp_path):
+    net = make_pdgan(options)
     torch.save(_file_state(net), tmp_path / "generator.pth")
     found = recognise(read_checkpoint(tmp_path / "generator.pth").parts, None, {})
-    assert (found.family.name, found.options) == ("pdgan", OPTIONS)
+    assert (found.family.name, found.options) == ("pdgan", options)
     with torch.device("meta"):
         again = FAMILY.build(found.options)
     load_strictly(again, FAMILY.translate(found.state, found.options).state)
-    assert torch.equal(FAMILY.wrap(again, OPTIONS)(*_inputs()), FAMILY.wrap(net, OPTIONS)(*_inputs()))
+    assert torch.equal(FAMILY.wrap(again, options)(*_inputs()), FAMILY.wrap(net, options)(*_inputs()))
+
+
+def test_a_context_without_attention_has_one_form():
+    assert PDGANOptions.model_validate({**OPTIONS.model_dump(), "fill_context": "0,0,0"}) == OPTIONS
 
 
 def test_the_prior_is_the_picture_outside_the_hole_and_the_fill_inside(net):
@@ -82,6 +91,7 @@ def test_what_is_added_beyond_white_and_black_is_cut_off(net):
         ({"diverse": False}, "use that family"),
         ({"fill_widths": "4"}, "2 to 7 levels"),
         ({"fill_encoder": ""}, "match"),
+        ({"fill_context": "1"}, "context has one number a level"),
         ({"fill_widths": "wide"}, "fill_widths\n.*match"),
     ],
 )
@@ -90,5 +100,6 @@ def test_options_that_do_not_fit_are_refused(options, message):
         PDGANOptions.model_validate({**SMALL, **options})
 
 
-def test_tensorrt_plans_are_built(check_plan):
-    check_plan(FAMILY, OPTIONS)
+@BOTH
+def test_tensorrt_plans_are_built(options, check_plan):
+    check_plan(FAMILY, options)
