@@ -68,8 +68,10 @@ class LaneDevice(Device):
         self._wake = wake
         self._clock = clock
         self._in_use: dict[int, LaneTicket] = {}
-        self._waiting = 0
-        """Number of samples that were queued at the last call of `batch_rows`."""
+        self._waiting = 1
+        """Number of samples that were queued at the last call of `batch_rows`; 1 before it, because the first batch was
+        planned before there was this device.
+        """
         self._row_s: WeakKeyDictionary[Engine, dict[RowSize, float]] = WeakKeyDictionary()
         """Smoothed seconds that a lane takes for one row of a size."""
 

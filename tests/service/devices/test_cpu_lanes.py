@@ -9,6 +9,8 @@ from engines.errors import EngineFailed
 from engines.fake import FakeEngine
 from service.core.batch_rows import Sample
 from service.core.pictures import Size
+from service.devices.contract import PerEngineDevice, SerialDevice
+from service.devices.cpu import CpuDevice
 from service.devices.cpu_lanes import LaneDevice
 from tests.fakes.clock import Clock
 from tests.fakes.lanes import FakeLaneEngine
@@ -100,6 +102,18 @@ def test_one_sample_alone_has_the_whole_device(device: LaneDevice, engine: FakeL
     (tile,) = device.collect(ticket)
     assert tile is not None
     assert tile[0, 0, 0] == 245
+
+
+def test_the_first_sample_of_a_server_has_the_whole_device_too(engine: FakeLaneEngine, clock: Clock) -> None:
+    """The first batch is planned before the lanes are open; on a lane it would be rounded as no repetition is."""
+    lanes = PerEngineDevice(
+        SerialDevice(CpuDevice()), lambda _engine: None, lambda alone: LaneDevice(alone, lambda: None, clock)
+    )
+    for _ in range(2):
+        assert lanes.batch_rows(engine, ONE, 8, 1) > 0
+        ticket = lanes.launch(engine, samples(10))
+        assert (ticket.done, engine.begun) == (True, {})
+        lanes.collect(ticket)
 
 
 def test_one_sample_alone_goes_on_a_lane_where_another_device_would_wait_for_it(
