@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from export.pipeline import ExportRequest, export_model
 from tests.serving.served_process import ServedProcess
 from tests.serving.waiting import wait_until
+from tests.training.whole_runs import save_untrained_vgg16
 from training.__main__ import app
 from training.data.label_maps import FACADE_COLOURS, facade_labels
 
@@ -196,6 +197,13 @@ def test_pgn_learns_the_middle_of_a_picture_by_heart_and_serves_it(
         name: (f"{name}.png", cv2.imencode(".png", pixels)[1].tobytes())
         for name, pixels in (("image", torn), ("mask", hole))
     }
+    (folder / "holes").mkdir()
+    cv2.imwrite(str(folder / "holes" / "1.png"), hole)
+    (folder / "cut").mkdir()
+    cv2.imwrite(str(folder / "cut" / "1.png"), truth)
+    chosen = ("--size", 128, "--masks", folder / "holes", "--baselines", "telea")
+    found = figures(model, folder / "cut", folder / "middle.json", *chosen)
+    assert found["model"] > found["telea"] + 3
     reply = asked(server, "inpaint", files, model="middlebyheart")
     continued = np.asarray(cv2.inpaint(torn, hole, 3, cv2.INPAINT_TELEA))
     assert psnr_db(decoded(reply), truth) > psnr_db(continued, truth) + 3
@@ -256,7 +264,15 @@ def test_a_dcgan_fools_its_discriminator_with_a_picture_by_heart_and_serves_it(
     request = ExportRequest(
         (folder / "drawnbyheart" / "generator.pth",), "drawn", folder / "pictures", output=folder / "models"
     )
-    export_model(request, lambda _step: None)
+    model = export_model(request, lambda _step: None).directory
+    features, report = save_untrained_vgg16(folder / "vgg16.safetensors"), folder / "drawn.json"
+    for copy in range(2, 5):  # photographs are divided into two sets of two
+        cv2.imwrite(str(folder / "single" / f"{copy}.png"), truth)
+    flags = ("--size", 64, "--vgg-features", features, "--json", report)
+    command("evaluate", model, "--data", folder / "single", *flags)
+    measured = json.loads(report.read_text())["figures"]
+    assert measured["model"]["all"]["diversity"] > measured["photographs"]["all"]["diversity"] == 0
+    assert measured["model"]["all"]["kid"] > measured["photographs"]["all"]["kid"]
     seed = {"seed": (None, "5")}  # the form of httpx for a multipart field without a file name
     reply = asked(server, "generate", seed, model="drawn")
     grey = np.full_like(truth, 128)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engines.manifest import FixedSize
 from export.generators.family import Interface
 from training.data.label_maps import FACADE_CLASSES
 from training.errors import ConfigInvalid
@@ -59,7 +60,8 @@ def evaluate(
         progress: wraps the cases to show progress.
 
     Raises:
-        ConfigInvalid: the model has another task than the protocol, does not process RGB pictures, or has a fixed hole.
+        ConfigInvalid: the model has another task than the protocol, does not process RGB pictures, or fills one fixed
+            area that a hole is not inside.
         DataMissing: pictures are missing or broken, or a `generate` net is measured without VGG16's features.
         EngineFailed: the engine cannot run a case.
     """
@@ -68,6 +70,7 @@ def evaluate(
         return Evaluation(_report(model, protocol, summary, []), [], drawn)
     _check_tasks(painters, protocol)
     cases = list(read_cases(protocol))
+    _check_holes(painters, cases)
     shown = {index * len(cases) // sheet_rows for index in range(sheet_rows)}
     measured, rows = [], []
     pictures: dict[str, list[Pixels]] = {painter.label: [] for painter in painters}
@@ -117,11 +120,31 @@ def _check_task(name: str, net: Interface, protocol: Protocol) -> None:
             "and --labels translation of class ids"
         )
     _check_channels(name, net)
-    if net.size.fit == "crop":
-        raise ConfigInvalid(
-            f"{name} fills one fixed area of a tile, and evaluate measures holes anywhere in the picture; "
-            "fill pictures with `retouch inpaint` instead, and look at them"
-        )
+    size = net.size
+    if size.kind == "fixed" and size.hole is not None and (not protocol.masks or protocol.size != size.height):
+        raise _area_error(name, size, size.hole)
+
+
+def _check_holes(painters: Sequence[Painter], cases: Sequence[Case]) -> None:
+    """Raise ConfigInvalid if a net that fills one fixed area of a tile would have to fill more."""
+    for painter in painters:
+        if not isinstance(painter, NetPainter):
+            continue
+        size = painter.interface.size
+        if size.kind != "fixed" or size.hole is None:
+            continue
+        top, left, bottom, right = size.hole
+        for case in cases:
+            if case.hole is not None and case.hole[top:bottom, left:right].sum() < case.hole.sum():
+                raise _area_error(painter.name, size, size.hole)
+
+
+def _area_error(name: str, size: FixedSize, hole: tuple[int, int, int, int]) -> ConfigInvalid:
+    top, left, bottom, right = hole
+    return ConfigInvalid(
+        f"{name} fills one fixed area of a tile: rows {top} to {bottom - 1}, columns {left} to {right - 1} of "
+        f"{size.width}×{size.height}; give --size {size.height} and --masks FOLDER with holes inside that area"
+    )
 
 
 def _check_channels(name: str, net: Interface) -> None:

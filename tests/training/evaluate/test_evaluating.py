@@ -161,7 +161,9 @@ def test_baselines_are_named_by_their_methods_or_by_how_many(wanted, measured, m
             ["holes.pth", "--pairs", "AtoB"], 2, "holes.pth is for inpaint", id="checkpoint of holes for pairs"
         ),
         pytest.param(["numbers.pth"], 1, "give --vgg-features", id="a net that draws, without features"),
-        pytest.param(["centre.pth", "--size", "128"], 2, "one fixed area of a tile", id="one fixed hole"),
+        pytest.param(
+            ["centre.pth", "--size", "128"], 2, "rows 32 to 95, columns 32 to 95 of 128×128", id="one fixed hole"
+        ),
         pytest.param(["grey.pth", "--pairs", "AtoB"], 2, "of 1 channels from 1;", id="grey"),
         pytest.param(["filled.pth", "--pairs", "AtoB"], 2, "of 1 channels from 3;", id="grey of colours"),
         pytest.param(["facades.pth", "--pairs", "BtoA"], 2, "--labels translation of class ids", id="no ids"),
@@ -194,6 +196,27 @@ def test_what_cannot_be_measured_is_reported_in_a_line(models, arguments, code, 
     done = _evaluate(models / model, "--data", models / "pictures", *flags)
     assert done.exit_code == code
     assert message in " ".join(done.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("side", "last_row", "code"), [(128, 95, 0), (128, 96, 2), (64, 95, 2)], ids=["inside", "too large", "another size"]
+)
+def test_a_model_of_one_fixed_hole_is_measured_on_holes_inside_it(
+    models, side, last_row, code, write_pictures, tmp_path
+):
+    write_pictures(tmp_path / "data", 2, height=150, width=140)
+    hole = Image.new("L", (128, 128))
+    hole.paste(255, (32, 40, 96, last_row + 1))
+    (tmp_path / "masks").mkdir()
+    hole.save(tmp_path / "masks/1.png")
+    report = tmp_path / "r.json"
+    given = ["--data", tmp_path / "data", "--size", side, "--masks", tmp_path / "masks", "--json", report]
+    done = _evaluate(models / "centre.pth", *given)
+    assert done.exit_code == code, done.output
+    if code:
+        assert "give --size 128 and --masks" in " ".join(done.stderr.replace("│", " ").split())
+    else:
+        assert json.loads(report.read_text())["figures"]["model"]["all"]["pictures"] == 2
 
 
 @pytest.mark.parametrize("flag", ["--json", "--sheet"])
