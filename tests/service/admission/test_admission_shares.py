@@ -251,3 +251,25 @@ def test_a_request_that_ended_cannot_be_marked_large() -> None:
         admission.count_in_flight(admitted)
     admission.mark_large(admitted)
     assert (admission.in_flight, admission.large_in_flight, admission.waiting) == (0, 0, {})
+
+
+def test_clients_above_their_share_retry_when_the_excess_of_others_has_been_served() -> None:
+    admission = admission_of(8, 10.0)
+    with ExitStack() as stack:
+        enter(stack, admission, 8, Flow("busy"))
+        enter(stack, admission, 2, Flow("quiet"))
+        assert refused(admission, AdmissionRequest(1e6, flow=Flow("busy"))).retry_after_s == 20
+
+
+def test_a_new_request_waits_behind_clients_that_are_expected_to_return() -> None:
+    clock = Clock()
+    admission = admission_of(40, 0.1, clock)
+    with ExitStack() as stack:
+        with ExitStack() as crowd:
+            enter(crowd, admission, 40)
+            for name in range(5):
+                refused(admission, AdmissionRequest(60.0, request_id=str(name)))
+        clock.now += 1.0
+        enter(stack, admission, 10)
+        assert not is_admitted(admission, AdmissionRequest(1.5))
+        assert is_admitted(admission, AdmissionRequest(1.5, request_id="0"))

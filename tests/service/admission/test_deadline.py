@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import weakref
 from contextlib import suppress
 
@@ -121,3 +122,14 @@ async def test_cancelling_the_waiter_cancels_the_work() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert stopped.is_set()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python counts a task's cancellations from 3.11 on")
+async def test_a_task_that_is_stopped_as_its_client_disconnects_stops() -> None:
+    disconnected = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(await_with_deadline(soon(60), 60.0, disconnected))
+    await asyncio.sleep(0)
+    disconnected.set_result(None)
+    asyncio.get_running_loop().call_soon(task.cancel)  # after the disconnect, before the task has noticed it
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -233,3 +233,16 @@ def test_large_pictures_do_not_change_the_prediction_for_small_ones() -> None:
     assert granted(shares, small(150), small(50), now=now) == [True, True]
     shares.add(small(10, deadline=now + 0.1))
     assert shares.update(now) == ([], [])
+
+
+@pytest.mark.parametrize(("left_s", "at_once"), [(9.5, False), (10.5, True)])
+def test_a_claim_that_fits_but_would_be_late_is_not_granted_at_once(left_s: float, at_once: bool) -> None:
+    shares, _, now = measured_shares(nbytes=350)
+    assert (shares.grant_at_once(large(350, deadline=now + left_s), now) is not None) == at_once
+
+
+def test_a_claim_behind_one_that_is_too_large_and_late_is_granted_with_its_refusal() -> None:
+    shares, _, now = measured_shares(nbytes=350)
+    doomed, next_one = shares.add(large(400, deadline=now + 15.0)), shares.add(large(350))
+    came, late = shares.update(now)
+    assert ([one.queued for one in late], came) == ([doomed], [next_one])

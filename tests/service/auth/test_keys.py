@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import stat
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -148,3 +149,22 @@ def test_revoking_twice_keeps_the_first_time_and_other_keys() -> None:
     assert [key.revoked_at for key in first] == [CREATED, None]
     with pytest.raises(KeysInvalid, match="no key has the id"):
         with_key_revoked(keys, "2" * 8, CREATED)
+
+
+def test_of_two_changes_at_once_the_second_waits_and_undoes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    write_keys(path, [record_of("a", "0" * 8), record_of("b", "1" * 8)])
+
+    def revoke(key_id: str) -> None:
+        with lock_key_file(path) as locked:
+            write_keys(locked, with_key_revoked(read_keys(locked), key_id, CREATED))
+
+    with ThreadPoolExecutor(1) as another:
+        with lock_key_file(path) as locked:
+            before = read_keys(locked)
+            second = another.submit(revoke, "1" * 8)
+            wait([second], 0.3)
+            assert not second.done()
+            write_keys(locked, with_key_revoked(before, "0" * 8, CREATED))
+        second.result()
+    assert all(key.revoked_at for key in read_keys(path))

@@ -1,4 +1,4 @@
-"""Only a job's current run may offer its results to other requests; it loses the right when another run begins."""
+"""Runs of a job: how they are counted, and that only the current one may offer its results to other requests."""
 
 from __future__ import annotations
 
@@ -71,3 +71,19 @@ def test_the_runs_that_have_shared_their_results_are_known_for_good(ledger: Conn
     cancelled = ledger.write(partial(jobs_table.finish, job=replace(third, status="cancelled", finished_at=2.0)))
     assert cancelled is not None
     assert [sorted(one.shared_runs) for one in (second, third, cancelled)] == [[1], [1], [1, 3]]
+
+
+def test_a_run_whose_begin_is_recorded_late_does_not_reopen_the_job(ledger: Connections) -> None:
+    insert(ledger, job())
+    ended = job(status="cancelled", finished_at=2.0)
+    assert ledger.write(partial(jobs_table.finish, job=ended))
+    ledger.write(partial(jobs_table.begin, job_id=job().id))
+    assert find(ledger, job()) == ended
+
+
+def test_a_run_that_is_given_back_twice_counts_as_given_back_once(ledger: Connections) -> None:
+    """A process repeats the transaction if the answer to its commit was lost."""
+    insert(ledger, job())
+    for _ in range(2):
+        ledger.write(partial(jobs_table.give_back, job_ids=[job().id], owner="me", to="me"))
+    assert find(ledger, job()) == job(given_back=1)
