@@ -39,7 +39,7 @@ _TRIM_EVERY = 256
 """Number of inserted results between trims of the table."""
 _ELSEWHERE_S = 60.0
 """Seconds after an entry's last use in which its result, if not readable here, may still be on another host."""
-_FACTS = ("media_type", "size", "model", "engine", "batch_size", "coverage", "seed", "texture")
+_FACTS = ("media_type", "size", "model", "engine", "batch_size", "coverage", "seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,22 +164,23 @@ class ResultCache:
         try:
             if (entry := await self.ledger.read(partial(cache_table.find, fingerprint=key))) is None:
                 return None, False
-            if (reply := await self._load_reply(json.loads(entry.about))) is not None:
+            if (reply := await self._load_reply(entry.about)) is not None:
                 self._write_in_background(partial(cache_table.record_hit, fingerprint=key, now=self.now()))
                 return reply, False
         except ServiceError as error:  # an unreadable cache only costs time
             _log.warning("the result cache cannot be read", error=str(error))
         return None, self.has_hosts and entry is not None and self.now() - entry.used_at < _ELSEWHERE_S
 
-    async def _load_reply(self, about: dict[str, object]) -> Reply | None:
+    async def _load_reply(self, about: str) -> Reply | None:
+        if (reply := _reply_from_json(about)) is None:
+            return None
         pictures: list[Encoded] = []
-        ids = about.pop("result_ids")
-        for result_id in ids if isinstance(ids, list) else []:
+        for result_id in filter(None, (picture.result_id for picture in reply.pictures)):
             found = await self.results.image(result_id)
             if found is None:
                 return None
             pictures.append(Encoded(found[0], result_id))
-        return Reply(pictures=tuple(pictures), timings=Timings(), **{**about, "size": Size(*about["size"])})  # type: ignore[arg-type,misc] # as `_facts_as_json` wrote it
+        return replace(reply, pictures=tuple(pictures))
 
     def _count_outcome(self, reply: Reply, outcome: CacheOutcome) -> Reply:
         if outcome != "bypass":
@@ -209,4 +210,15 @@ def _enter(ledger: Transaction, may_share: Callable[[Any], bool] | None, enter: 
 
 def _facts_as_json(reply: Reply) -> str:
     facts = {name: getattr(reply, name) for name in _FACTS}
-    return json.dumps({**facts, "result_ids": [picture.result_id for picture in reply.pictures]})
+    added = {"texture": reply.texture} if reply.texture else {}  # 0.2 fails at a fact that it does not know
+    return json.dumps({**facts, **added, "result_ids": [picture.result_id for picture in reply.pictures]})
+
+
+def _reply_from_json(about: str) -> Reply | None:
+    """Return a reply whose pictures have no bytes yet; None if another version wrote the entry in another form."""
+    try:
+        facts = json.loads(about)
+        pictures = tuple(Encoded(b"", result_id) for result_id in facts.pop("result_ids"))
+        return Reply(pictures=pictures, timings=Timings(), **{**facts, "size": Size(*facts["size"])})
+    except (KeyError, TypeError):
+        return None
