@@ -1,6 +1,7 @@
 """Stored responses to requests with a key: `.replies/ab/NAME`, a line of JSON (status, headers, results) and the body.
 
-All methods block. Files are renamed into place when complete but not synced: they survive the death of the process.
+All methods block. Files are renamed into place when complete but not synced: they survive the death of the process. A
+power failure may cut one off, so the line has the length of the body.
 """
 
 from __future__ import annotations
@@ -125,8 +126,9 @@ class LocalResponseFiles:
 
 
 def encode_response(response: StoredResponse) -> bytes:
-    """Encode a response as a line of JSON (status, headers, results) and the body."""
+    """Encode a response as a line of JSON (status, headers, results, length of the body) and the body."""
     head = {"status": response.status, "headers": response.headers, "results": response.result_ids}
+    head["bytes"] = len(response.body)
     return json.dumps(head).encode() + b"\n" + response.body
 
 
@@ -135,6 +137,8 @@ def decode_response(data: bytes) -> StoredResponse | None:
     try:
         line, _, body = data.partition(b"\n")
         head = json.loads(line)
+        if head.get("bytes", len(body)) != len(body):  # 0.2 wrote no length
+            return None
         headers = tuple((str(header), str(value)) for header, value in head["headers"])
         return StoredResponse(int(head["status"]), headers, body, tuple(map(str, head.get("results", ()))))
     except (ValueError, KeyError, TypeError, AttributeError):

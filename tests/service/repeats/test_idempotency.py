@@ -145,6 +145,18 @@ async def test_an_answer_whose_file_was_deleted_is_computed_again(tmp_path: Path
     assert work.done == 2
 
 
+@pytest.mark.parametrize("left", [-1, 20, 0])
+async def test_an_answer_that_a_power_failure_cut_off_is_computed_again(tmp_path: Path, left: int) -> None:
+    work = Work()
+    async with process(tmp_path) as one:
+        await one.run_once(NAME, "a", work)
+        (path,) = kept(tmp_path)
+        path.write_bytes(path.read_bytes()[:left])
+        again = await one.run_once(NAME, "a", work)
+    assert work.done == 2
+    assert again.body.endswith(b"\n2")
+
+
 async def test_an_answer_that_cannot_be_stored_is_refused_and_its_key_released(tmp_path: Path) -> None:
     disk, work = FailingDisk(), Work()
     async with process(tmp_path, disk=disk) as one:
