@@ -141,7 +141,7 @@ def code_and_detail(body: bytes) -> tuple[str, str]:
 def _problem(body: bytes) -> Mapping[str, Any]:
     try:
         problem = httpx.Response(200, content=body).json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return problem if isinstance(problem, dict) else {}
 
@@ -150,7 +150,7 @@ def _checked(response: httpx.Response, read: Callable[[httpx.Response], T]) -> T
     """Read a reply; if it lacks anything, raise ReplyInvalid, which describes the reply."""
     try:
         return read(_with_body(response))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         kind = response.headers.get("Content-Type", "no content type")
         raise ReplyInvalid(
             f"the reply from {for_messages(str(response.url))} ({kind}) is not one of this API: is it a Retouch server?"

@@ -77,8 +77,7 @@ def pause_of_a_restart(response: httpx.Response | None, tries: int, draw: float)
         return pause_s
     if response.status_code not in _RESTARTING or not is_retryable(response):
         return None
-    asked_s = retry_after_s(response)
-    return pause_s if asked_s is None else asked_s
+    return retry_after_s(response) or pause_s  # polls that do not pause, as "0" asks, would keep the server busy
 
 
 def _doubling_s(tries: int, draw: float) -> float:

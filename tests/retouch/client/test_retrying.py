@@ -35,6 +35,7 @@ def refused(status: int = 503, *, retryable: bool | None = True, retry_after: st
         pytest.param(refused(503, retryable=False, retry_after="1"), 1, None, id="the server knows better"),
         pytest.param(refused(502, retryable=None), 1, 0.5, id="a proxy"),
         pytest.param(refused(404, retryable=None), 1, None, id="another server"),
+        pytest.param(httpx.Response(502, text="[" * 100_000), 1, 0.5, id="nested too deeply"),
     ],
 )
 def test_a_refusal_is_answered_with_the_pause_that_it_asks_for(
@@ -54,6 +55,7 @@ def test_a_restart_is_waited_for_in_pauses_of_up_to_five_seconds_however_often()
     pauses = [pause_of_a_restart(None, tries, MIDDLE) for tries in (1, 2, 4, 5, 5000)]
     assert pauses == [0.5, 1.0, 4.0, 5.0, 5.0]
     assert pause_of_a_restart(refused(retry_after="9"), 5000, MIDDLE) == 9.0
+    assert pause_of_a_restart(refused(retry_after="0"), 2, MIDDLE) == 1.0
     assert pause_of_a_restart(refused(502, retryable=None), 1, MIDDLE) == 0.5
     for other in (refused(429), refused(500), refused(503, retryable=False), refused(404, retryable=None)):
         assert pause_of_a_restart(other, 1, MIDDLE) is None
