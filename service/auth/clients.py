@@ -183,7 +183,7 @@ class Clients:
             NotReady: code `ledger_unavailable`: the key's usage on other hosts cannot be read now.
         """
         record = self._records.get(client.id.removeprefix("key:"))
-        if self.path is None or record is None:
+        if record is None:  # no keys are required, or this one was removed just now
             return
         if record.rate_per_s is not None:
             wait_s = self._usage.take_token(record.id, record.rate_per_s, record.burst)

@@ -175,6 +175,21 @@ def test_a_changed_key_file_is_applied_and_usage_is_kept(path: Path, time: Time)
     assert refusal(clients, ("X-API-Key", key)) == "revoked_key"
 
 
+def test_the_usage_of_keys_that_stay_is_kept_and_that_of_removed_keys_forgotten(path: Path, time: Time) -> None:
+    stays, returns = (add_key(path, rate_per_s=1.0, burst=1, requests_per_day=1) for _ in range(2))
+    clients = loaded(path, time)
+    both = [clients.identify(Headers({"X-API-Key": key}), "") for key in (stays, returns)]
+    for client in both:
+        clients.charge(client, work=True)
+    records = read_keys(path)
+    clients.replace_keys(records[:1])
+    clients.charge(both[1], work=True)  # its request was identified just before
+    clients.replace_keys(records)
+    with pytest.raises(TooManyRequests, match="a second"):
+        clients.charge(both[0], work=True)
+    clients.charge(both[1], work=True)
+
+
 def test_a_broken_or_missing_key_file_leaves_the_old_keys_valid(path: Path, time: Time) -> None:
     key = add_key(path)
     clients = loaded(path, time)

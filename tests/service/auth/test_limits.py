@@ -15,6 +15,7 @@ def test_a_burst_passes_and_later_requests_wait_for_the_rate() -> None:
     bucket = TokenBucket(3.0, 0.0)
     assert [bucket.take(2.0, 3, 0.0) for _ in range(3)] == [0.0, 0.0, 0.0]
     assert bucket.take(2.0, 3, 0.0) == 0.5
+    assert bucket.take(2.0, 3, 0.25) == 0.25
     assert bucket.take(2.0, 3, 0.5) == 0.0
     assert bucket.take(2.0, 3, 100.0) == 0.0
     assert bucket.tokens == 2.0  # a long pause saves up one burst and no more

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.core.errors import NotReady
+from service.jobs import jobs_table
 from service.saving.local_disk.disk import Disk
 from tests.fakes.lost_answers import LosesAnswers
 from tests.service.jobs.processes import ORDER, JobsProcess, open_process
@@ -76,6 +77,17 @@ async def test_a_process_does_not_run_a_long_job_twice(tmp_path: Path) -> None:
         await process.until(job.id, "succeeded")
         await process.jobs.take()
         assert len(process.asked) == 1
+
+
+async def test_a_job_that_ends_while_its_process_looks_for_lost_ones_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_process(tmp_path) as process:
+        job = await process.start()
+        await process.until(job.id, "succeeded")
+        monkeypatch.setattr(jobs_table, "inserted_before", lambda *_, **__: {job.id})  # as read before it ended
+        await process.jobs.take()
+        assert not process.jobs.running
 
 
 async def test_a_job_that_is_being_inserted_is_not_claimed(tmp_path: Path) -> None:

@@ -108,6 +108,16 @@ async def test_an_overdue_job_is_ended_even_by_a_process_without_its_model(tmp_p
         assert "no server with the model photos started the job" in ended.problem["detail"]
 
 
+async def test_a_claimed_job_has_its_time_even_if_its_model_has_just_gone(tmp_path: Path) -> None:
+    served = {"photos"}
+    async with open_process(tmp_path, hang) as dying:
+        job = await dying.start()
+    async with open_process(tmp_path, served=served) as successor:
+        await successor.jobs.take()
+        served.clear()  # a reload may follow, and the computation reports a model that stays missing
+        assert (await successor.until(job.id, "succeeded", "failed")).status == "succeeded"
+
+
 async def test_a_job_without_a_known_model_is_claimed_by_any_process(tmp_path: Path) -> None:
     """Even a process without the model takes it, so that the job ends soon with an error that says what is wrong."""
     async with open_process(tmp_path, hang, served={"facades"}) as dying:

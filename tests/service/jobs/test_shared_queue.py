@@ -85,6 +85,13 @@ async def test_waiting_jobs_are_claimed_oldest_first_by_processes_with_a_free_sl
     assert await there.take([], ANY) == []
 
 
+async def test_a_process_claims_no_more_jobs_than_it_has_free_slots(ledger: Database) -> None:
+    await enter(ledger, job(1), job(2))
+    here = queue(ledger, "here", slots=3)
+    await beat(ledger, "here")
+    assert [one.id for one in await here.take(["one that it runs", "another"], ANY)] == [job(1).id]
+
+
 async def test_every_job_is_claimed_once_by_concurrent_processes(ledger: Database) -> None:
     await enter(ledger, *(job(number) for number in range(60)))
     takers = [queue(ledger, f"taker{number}", slots=7) for number in range(8)]
