@@ -91,8 +91,7 @@ class Batcher:
         self._policy = policy
         self._clock = clock
         self._scheduler = FairScheduler()
-        self._queues: dict[QueueKey, list[Entry]] = {}
-        """Heaps, ordered by position."""
+        self._queues: dict[QueueKey, list[Entry]] = {}  # heaps, ordered by position
         self._changed = threading.Condition()
         self._closed = False
 
@@ -218,9 +217,13 @@ class Batcher:
         fail_entries(left, ShuttingDown("the server shut down before this request was computed; ask another replica"))
 
     def _form_batch(self, rows: BatchRows) -> list[Entry]:
-        key, size = self._next_queue(rows)
-        if not size:
-            return []
+        while (found := self._next_queue(rows)) is not None:  # no recursion: a thousand queues may be late
+            if batch := self._take_from(*found):
+                return batch
+        return []
+
+    def _take_from(self, key: QueueKey, size: int) -> list[Entry]:
+        """Take a batch from a queue; an empty list, and no queue any more, if nobody waits for its entries."""
         queue, now = self._queues[key], self._clock()
         batch: list[Entry] = []
         while queue and len(batch) < size:
@@ -240,10 +243,10 @@ class Batcher:
                 entry.loop.call_soon_threadsafe(entry.on_begun)
         if not queue:
             del self._queues[key]
-        return batch or self._form_batch(rows)
+        return batch
 
-    def _next_queue(self, rows: BatchRows) -> tuple[QueueKey, int]:
-        """The queue to serve next, and the size of its batch; 0 if no device can take one.
+    def _next_queue(self, rows: BatchRows) -> tuple[QueueKey, int] | None:
+        """The queue to serve next, and the size of its batch; None if no device can take one.
 
         If the device of a queue cannot take a batch, later queues of that device are skipped too: their order is kept.
         """
@@ -258,7 +261,7 @@ class Batcher:
             if size := rows(engine, first.sample, max_size, waiting):
                 return key, size
             waited_for.add(engine.device)
-        return None, 0
+        return None
 
 
 def _is_still_wanted(entry: Entry, now: float) -> bool:
@@ -267,10 +270,8 @@ def _is_still_wanted(entry: Entry, now: float) -> bool:
         return False
     if now < entry.deadline:
         return True
-    waited_ms = (now - entry.enqueued_at) * 1e3
-    fail_entries(
-        [entry], DeadlineExceeded(f"the deadline passed after {waited_ms:.0f} ms in the queue; allow more time")
-    )
+    waited_ms = f"{(now - entry.enqueued_at) * 1e3:.0f} ms"
+    fail_entries([entry], DeadlineExceeded(f"the deadline passed after {waited_ms} in the queue; allow more time"))
     return False
 
 

@@ -113,16 +113,19 @@ async def test_a_request_whose_deadline_passed_in_the_queue_fails_and_is_not_com
         await late
 
 
-async def test_a_queue_of_only_cancelled_requests_is_skipped() -> None:
-    clock = Clock(0.0)
+@pytest.mark.parametrize("queues", [1, 1100], ids=["one", "more than calls can be nested"])
+async def test_queues_of_only_late_requests_are_skipped(queues: int) -> None:
+    clock, photos = Clock(0.0), model()
     batcher = Batcher(BatchPolicy(8), clock)
-    late, in_time = await queued(batcher, (sample(64), model(), 1.0), (sample(128), model(), 5.0))
+    late = [(sample(side), photos, 1.0) for side in range(1, 1 + queues)]
+    *requests, in_time = await queued(batcher, *late, (sample(2048), photos, 5.0))
     clock.now = 2.0
     batch = batcher.take(0)
     assert batch is not None
-    assert batch[0].sample.tile.height == 128
+    assert batch[0].sample.tile.height == 2048
     answer_entries(computed(batch))
-    await asyncio.gather(late, in_time, return_exceptions=True)
+    assert all(isinstance(one, DeadlineExceeded) for one in await asyncio.gather(*requests, return_exceptions=True))
+    await in_time
 
 
 async def test_a_failed_batch_reaches_every_request_in_it() -> None:
