@@ -75,7 +75,7 @@ class Jobs:
         owner_id = parts.queue.owner_of_new(len(self.running) + len(self._entering))
         new = Job(job_id, "queued", owner_id, parts.now(), facts, attempts=1 if owner_id else 0)
         job, entered = await self._enter(new, order, call.repeat_key)
-        if entered is not job and (entered is None or entered.id != job_id or entered.finished_at is not None):
+        if entered is None or entered.id != job_id:
             await asyncio.to_thread(parts.orders.drop, job_id)
         if entered is None:
             message = f"{self._limits.max_unfinished} unfinished jobs are the limit; try again later"
@@ -289,8 +289,7 @@ class Jobs:
         task.add_done_callback(partial(self._forget_task, job.id))
 
     def _forget_task(self, job_id: str, task: asyncio.Task[None]) -> None:
-        if self.running.get(job_id) is task:
-            del self.running[job_id], self._admissions[job_id]
+        del self.running[job_id], self._admissions[job_id]
         if not task.cancelled():
             task.exception()  # marks it as retrieved; the ledger logged it, and another process runs the job
         self._parts.queue.slot_freed()
