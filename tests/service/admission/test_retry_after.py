@@ -26,6 +26,7 @@ def test_a_reservation_is_redeemed_once() -> None:
     assert not reservations.redeem("b", 104.0), "another"
     assert reservations.expected_returns(104.0) > 0
     assert reservations.redeem("a", 104.0)
+    assert reservations.return_rate == 1.0
     assert reservations.expected_returns(104.0) == 0
     assert not reservations.redeem("a", 104.0), "a second time"
 
@@ -35,6 +36,13 @@ def test_a_retry_that_is_too_early_keeps_its_reservation() -> None:
     first = reservations.reserve("a", 10.0, REQUEST_S, now=100.0)
     assert reservations.reserve("a", 10.0, REQUEST_S, now=104.0) == first - 4
     assert reservations.expected_returns(110.0) == 1
+
+
+def test_a_client_that_is_refused_again_when_it_returns_is_expected_once() -> None:
+    reservations = Reservations()
+    assert reservations.reserve("a", 1.0, REQUEST_S, now=100.0) == 1
+    assert reservations.reserve("a", 5.0, REQUEST_S, now=101.0) == 5
+    assert [reservations.expected_returns(second) for second in (101.0, 106.0)] == [0, 1]
 
 
 def test_an_expired_reservation_is_not_redeemed() -> None:

@@ -66,6 +66,29 @@ def test_replies_of_an_idle_service_do_not_count() -> None:
     assert service_rate.request_s(now) == pytest.approx(0.001)
 
 
+def test_the_time_between_bursts_of_requests_is_no_time_of_service() -> None:
+    service_rate = ServiceRate(8)
+    now = serve(service_rate, 0.002, inside=50)
+    service_rate.count_reply(0, now)
+    now = serve(service_rate, 0.002, inside=50, begin=now + 100, count=200)
+    assert service_rate.request_s(now) == pytest.approx(0.002)
+
+
+def test_a_slow_moment_changes_the_measured_rate_by_less_than_a_third() -> None:
+    service_rate = ServiceRate(8)
+    now = serve(service_rate, 1 / 64, inside=50, begin=101.0, count=17)
+    assert service_rate.request_s(now) == 1 / 64
+    now = serve(service_rate, 1 / 16, inside=50, begin=101.25 + 1 / 16, count=8)
+    assert service_rate.request_s(now) == pytest.approx(0.7 / 64 + 0.3 / 16)
+
+
+def test_a_slow_request_changes_the_time_without_queues_by_a_twentieth() -> None:
+    service_rate = ServiceRate(8)
+    service_rate.add_measurement([(1, 0.1)], 0.5)
+    service_rate.add_measurement([(1, 0.1)], 1.5)
+    assert service_rate.unloaded_s == pytest.approx(0.55)
+
+
 def test_the_measured_rate_follows_a_service_that_slows_down() -> None:
     service_rate = ServiceRate(8)
     now = serve(service_rate, 0.002, inside=50)

@@ -46,6 +46,11 @@ def test_the_oldest_go_first(limits: RetentionLimits, gone: list[int]) -> None:
     assert len(names) == 2 * len(gone)
 
 
+@pytest.mark.parametrize(("age_s", "nbytes", "limited"), [(0, 0, False), (1, 0, True), (0, 1, True), (1, 1, True)])
+def test_results_are_deleted_if_their_age_or_their_size_is_limited(age_s: float, nbytes: int, limited: bool) -> None:
+    assert RetentionLimits(age_s, nbytes).is_limited == limited
+
+
 def test_a_sidecar_goes_before_its_image() -> None:
     names = plan_deletions(ENTRIES, RetentionLimits(max_age_s=60.0), NOW)
     assert [name.rpartition(".")[2] for name in names] == ["json", "png"] * 2

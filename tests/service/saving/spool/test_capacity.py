@@ -66,10 +66,10 @@ def test_a_full_spool_asks_for_the_time_that_the_disk_needs(
     spool = SpoolCapacity(SpoolLimits(max_items=4, max_bytes=10**9))
     for at in drained:
         fill(spool, 100)
-        spool.drain(100, at)
+        spool.drain(100, 1000.0 + at)
     fill(spool, 100, 100, 100, 100)
     with pytest.raises(Overloaded) as refused:
-        spool.reserve(100, now)
+        spool.reserve(100, 1000.0 + now)
     assert refused.value.retry_after_s == pytest.approx(expected_s)
 
 
@@ -101,6 +101,9 @@ def test_pauses_double_up_to_the_longest() -> None:
 def test_free_items_are_those_that_still_fit_by_number_and_by_the_size_of_those_that_wait() -> None:
     spool = SpoolCapacity(SpoolLimits(max_items=10, max_bytes=1000))
     assert spool.free_items == 10
+    fill(spool, 1)
+    assert spool.free_items == 9
+    spool.drain(1, now=0.0)
     fill(spool, 100, 300)
     spool.reserve(100, now=0.0)
     assert spool.free_items == 2, "500 bytes, for results of 200 as those that wait"
