@@ -179,8 +179,12 @@ class VersionEntry:
         return is_news
 
     def version_state(self, now: float) -> VersionState:
-        """Return the state that decides whether to load the version; from `retry_at` on its files count as changed."""
-        return VersionState(self.state, self.version_files.files if now < self.retry_at else ())
+        """Return the state that decides whether to load the version; from `retry_at` on its files count as changed.
+
+        They do also if the clock was set back since the refusal, which would otherwise last until it is there again.
+        """
+        waits = self.retry_at == math.inf or now < self.retry_at <= now + _RETRY_S
+        return VersionState(self.state, self.version_files.files if waits else ())
 
     def status(self) -> ModelStatus:
         engine = self.lease_counter.served.engine if self.lease_counter else None

@@ -81,6 +81,17 @@ def test_model_that_had_no_room_on_the_device_is_tried_again_a_while_later(timed
     assert [status.reason for status in timed.statuses()] == [""]
 
 
+def test_model_that_had_no_room_is_tried_again_if_the_clock_was_set_back(timed, workshop, publish, clock):
+    """A server may start before the clock of its host is set by the network."""
+    publish(version=1)
+    workshop.broken["tiny/1"] = EngineOutOfMemory("the GPU is out of memory")
+    clock.now += LATER_S
+    timed.scan()
+    workshop.broken.clear()
+    clock.now -= LATER_S
+    assert timed.scan() == [VersionChange("loaded", VersionKey("tiny", 1))]
+
+
 def test_model_whose_file_could_not_be_read_is_tried_again_and_named_once(timed, workshop, publish, clock):
     """Mending a file's permissions changes neither its modification time nor its size."""
     publish(version=1)
