@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import structlog
 
 from service.core.errors import NotReady
 from service.ledger.contract import Connections, Transaction
+from service.lifecycle.patient_threads import PatientThreads
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -30,8 +30,8 @@ class Database:
     ) -> None:
         self.connections = connections
         self._retry_s, self._ending = retry_s, ending
-        self._writers = ThreadPoolExecutor(connections.max_at_once, "ledger-write")
-        self._readers = ThreadPoolExecutor(connections.max_at_once, "ledger-read")
+        self._writers = PatientThreads(connections.max_at_once, "ledger-write")
+        self._readers = PatientThreads(connections.max_at_once, "ledger-read")
 
     def __enter__(self) -> Database:
         """Open the connections. Raises as `Connections.open` does."""

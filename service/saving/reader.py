@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from service.lifecycle.patient_threads import PatientThreads
 from service.saving.index_table import ResultRow
 from service.saving.store import ResultStore
 
@@ -18,7 +18,7 @@ class ResultReader:
 
     def __init__(self, store: ResultStore) -> None:
         self._store = store
-        self._threads = ThreadPoolExecutor(_THREADS, "read")
+        self._threads = PatientThreads(_THREADS, "read")
 
     async def image(self, result_id: str) -> tuple[bytes, str] | None:
         """See `ResultStore.get`."""

@@ -21,6 +21,7 @@ from service.batching.backend import OpenBackend
 from service.batching.local_backend import open_local_backend
 from service.core.errors import Cancelled, ServiceError
 from service.core.settings import Settings
+from service.lifecycle.patient_threads import use_patient_threads
 from service.web import openapi_texts, routes
 from service.web.docs import page as docs
 from service.web.foreign_api import ForeignApi
@@ -81,6 +82,7 @@ class App:
 
     @asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[dict[str, Any]]:
+        use_patient_threads()
         async with open_service(self._settings, self._open_backend) as service:
             self.service = service
             if self._opened is not None:

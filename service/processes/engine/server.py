@@ -24,6 +24,7 @@ from service.batching.local_backend import LocalBackend, open_local_backend
 from service.lifecycle.background import cancel_and_wait, run_to_completion_on_thread
 from service.lifecycle.drain import EXIT_DEVICE_LOST
 from service.lifecycle.end_limit import END_WITHIN_S, end_within
+from service.lifecycle.patient_threads import use_patient_threads
 from service.lifecycle.sighup import hangup_signals
 from service.processes.engine.leases import ModelOffers
 from service.processes.engine.load import EngineLoad
@@ -184,6 +185,7 @@ class EngineServer:
 
 async def serve(assignment: Assignment) -> int:
     """Serve front ends until a signal or the loss of the device; returns the exit status."""
+    use_patient_threads()
     settings, ending = assignment.settings, asyncio.Event()
     row = StatusBoard(assignment.board, assignment.row_counts).engine(assignment.index)
     replaces = row.claim_row(time.monotonic())
