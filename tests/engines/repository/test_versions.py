@@ -1,9 +1,14 @@
-"""An engine is closed exactly once, when its last lease ends."""
+"""An engine is closed exactly once, when its last lease ends; and why a version cannot be leased."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from engines.fake import FakeEngine
-from engines.repository.versions import LeaseCounter, ServedModel
+from engines.repository.listing import VersionFiles, VersionKey
+from engines.repository.versions import LeaseCounter, ServedModel, VersionEntry, why_not_found
 
 
 class CountsCloses(FakeEngine):
@@ -103,3 +108,20 @@ def test_model_that_nobody_holds_can_be_retained_and_is_never_closed(make_manife
     assert served.retain()
     served.release()
     assert engine.closes == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "why"),
+    [
+        (None, "no model tiny; available: other/2, tiny/3; tiny/1 is refused: torn; tiny/2 is refused: too large"),
+        (2, "no model tiny/2; available: other/2, tiny/3; tiny/2 is refused: too large"),
+        (9, "no model tiny/9; available: other/2, tiny/3"),
+    ],
+)
+def test_the_reason_why_a_model_is_missing_names_only_its_own_refusals(version: int | None, why: str) -> None:
+    reasons = {("tiny", 1): "torn", ("tiny", 2): "too large", ("tiny", 3): "", ("other", 1): "old", ("other", 2): ""}
+    entries = {}
+    for (name, number), reason in reasons.items():
+        key, files = VersionKey(name, number), VersionFiles(Path(name), ())
+        entries[key] = VersionEntry(key, files, "refused" if reason else "ready", reason=reason)
+    assert why_not_found("tiny", version, entries, entries, Path("models")) == why
