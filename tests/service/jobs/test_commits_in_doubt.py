@@ -85,6 +85,7 @@ async def test_a_job_that_ends_while_its_process_looks_for_lost_ones_is_not_run_
     async with open_process(tmp_path) as process:
         job = await process.start()
         await process.until(job.id, "succeeded")
+        await until(lambda: not process.jobs.running)  # its task ends a little later
         monkeypatch.setattr(jobs_table, "inserted_before", lambda *_, **__: {job.id})  # as read before it ended
         await process.jobs.take()
         assert not process.jobs.running
