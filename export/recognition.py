@@ -274,7 +274,7 @@ def _override_options(family: Family[Any], found: dict[str, Any], overrides: Map
 
 def _invalid_options(error: ValidationError) -> str:
     """Return a message for each wrong option; one about options that contradict each other begins without a name."""
-    faults = [(fault["loc"], fault["input"], fault_message(fault)) for fault in error.errors()]
+    faults = [(fault["loc"], fault["input"], fault_message(fault, quoted=False)) for fault in error.errors()]
     return "; ".join(f"{loc[0]}={value}: {message}" if loc else message for loc, value, message in faults)
 
 

@@ -25,7 +25,8 @@ _PRINTERS = ("click", "rich", "typer")
 class CommandGroup(TyperGroup):
     """Turns an error of this project into one line on stderr and the error's exit status.
 
-    Likewise an error about a file that the user named, and a full disk, with exit status 1.
+    Likewise an error about a file that the user named, and a full disk, with exit status 1. A number that a flag does
+    not take is repeated beside those that it takes.
     """
 
     def make_context(self, *arguments: Any, **named: Any) -> Any:  # this call prints the help and the version
@@ -51,6 +52,9 @@ def _let_print_any_text(stream: object) -> None:
 def _errors_as_lines() -> Iterator[None]:
     try:
         yield
+    except typer.BadParameter as error:
+        error.message = _said_of_value(error) or error.message
+        raise
     except RetouchError as error:
         typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
         raise typer.Exit(error.exit_status) from error
@@ -59,6 +63,23 @@ def _errors_as_lines() -> Iterator[None]:
             raise
         typer.secho(f"error: {said}", fg=typer.colors.RED, err=True)
         raise typer.Exit(1) from error
+
+
+def _said_of_value(error: Any) -> str | None:
+    """Return the message for a value of a flag that pydantic refused; None for another error.
+
+    Releases of typer before 0.29 did not use pydantic, and repeat the value themselves.
+    """
+    if error.param is None or not (refused := getattr(error.__cause__, "errors", None)):
+        return None
+    from engines.validation import NO_NUMBER, fault_message  # noqa: PLC0415 -- loads pydantic
+
+    fault, names = refused()[0], (("min", "ge"), ("max", "le"))
+    bounds = {name: bound for flag, name in names if (bound := getattr(error.param, flag, None)) is not None}
+    said = fault_message(fault, bounds)
+    if fault["type"] in NO_NUMBER and ", not " not in said:  # text may be shown: unlike settings, flags are not secret
+        return f"{said}, not {str(fault['input'])[:40]!r}"
+    return said  # without the prefix that pydantic puts before the message of a validator
 
 
 def _said_of(error: OSError) -> str | None:

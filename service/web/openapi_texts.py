@@ -123,7 +123,7 @@ RANGE_PARAMETERS = [
 FILE_PARTS = {
     "image": "The picture: JPEG, PNG or WebP. For models that take class ids, a grey or palette PNG of ids.",
     "mask": "The mask: JPEG, PNG or WebP of the size of `image`.",
-    "instance": "Instance ids: a grey PNG of the size of `image`. Only for models that take them.",
+    "instance": "Instance ids: a grey or palette PNG of the size of `image`. Only for models that take them.",
     "reference": "A picture of the size of `image` whose style the result takes over. Only for models that take it.",
 }
 """Files of a form, by the name of their part."""
@@ -174,7 +174,7 @@ DETAILS = {
     "unknown_host": (
         "this server is not known as 'images.example'; call it by its address, or start it with --public-host NAME"
     ),
-    "invalid_option": "mask_mode: Input should be 'white', 'black' or 'alpha'",
+    "invalid_option": "mask_mode: it must be 'white', 'black' or 'alpha'",
     "rate_limited": "this key's limit of 5 requests a second is exceeded; wait for Retry-After",
     "internal": "internal server error; the server's log has the details",
     "overloaded": "the server is full; retry in 2 s with this request's X-Request-ID",

@@ -57,12 +57,16 @@ def _huge(dimension: object) -> list[dict[str, object]]:
         (
             "size",
             {"kind": "fixed", "height": 10**9, "width": 256},
-            r"size\.fixed\.height: .*less than or equal to 8192",
+            r"size\.fixed\.height: it must be at most 8192, not 1000000000$",
         ),
-        ("size", {"kind": "multiple", "multiple_of": 8, "sides": [10**9]}, r"sides\.0: .*less than or equal to 8192"),
+        (
+            "size",
+            {"kind": "multiple", "multiple_of": 8, "sides": [10**9]},
+            r"sides\.0: it must be at most 8192, not 1000000000;",
+        ),
         ("size", {"kind": "multiple", "multiple_of": 1, "sides": list(range(1, 9000))}, "sides: .*at most 64 items"),
-        ("inputs", _huge(10**9), r"inputs\.0\.shape\.1: .*less than or equal to 8192"),
-        ("inputs", _huge(0), r"inputs\.0\.shape\.1: .*greater than or equal to 1"),
+        ("inputs", _huge(10**9), r"inputs\.0\.shape\.1: it must be at most 8192, .*not 1000000000$"),
+        ("inputs", _huge(0), r"inputs\.0\.shape\.1: it must be at least 1, .*not 0$"),
     ],
 )
 def test_a_tile_that_no_engine_could_hold_is_refused_before_one_is_opened(publish, field, value, message):

@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pytest
 import typer
@@ -42,6 +43,38 @@ def test_what_is_no_error_of_this_project_keeps_its_traceback() -> None:
         """Never called."""
 
     assert isinstance(CliRunner().invoke(app, ["works"]).exception, KeyError)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--count", "9"], "Invalid value for '--count': it must be 1 to 8, not 9"),
+        (["--count", "many"], "Invalid value for '--count': it must be a whole number, 1 to 8, not 'many'"),
+        (["--rate", "0"], "Invalid value for '--rate': it must be at least 0.5, not 0"),
+        (["--rate", "x" * 99], f"Invalid value for '--rate': it must be a number, at least 0.5, not '{'x' * 40}'"),
+        (["--kind", "c"], "Invalid value for '--kind': 'c' is not one of 'a', 'b'."),
+    ],
+)
+def test_a_number_that_a_flag_does_not_take_is_repeated_beside_those_that_it_takes(
+    arguments: list[str], said: str
+) -> None:
+    app = typer.Typer(cls=CommandGroup)
+
+    @app.command()
+    def takes(
+        count: Annotated[int, typer.Option(min=1, max=8)] = 1,
+        rate: Annotated[float, typer.Option(min=0.5)] = 1,
+        kind: Literal["a", "b"] = "a",
+    ) -> None:
+        """Never called."""
+
+    @app.command()
+    def works() -> None:
+        """A second command, as a single one would not be a group."""
+
+    found = CliRunner().invoke(app, ["takes", *arguments], env={"COLUMNS": "200"})
+    assert found.exit_code == 2
+    assert said in " ".join(found.stderr.replace("│", " ").split())
 
 
 def test_a_file_that_cannot_be_used_is_one_line_that_names_it(tmp_path: Path) -> None:

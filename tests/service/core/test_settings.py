@@ -221,7 +221,7 @@ def test_a_file_that_is_nested_too_deeply_to_be_read_stops_the_start(tmp_path: P
 
 @pytest.mark.parametrize("name", ["max_memory_mb", "max_body_mb", "results_max_gb"])
 def test_sizes_that_are_infinite_as_bytes_stop_the_start(name: str) -> None:
-    with pytest.raises(SettingsInvalid, match=f"{name}: Input should be less than or equal to"):
+    with pytest.raises(SettingsInvalid, match=f"{name}: it must be .* 1000000000000, not 1e308$"):
         load_settings(environ={f"RETOUCH_{name.upper()}": "1e308"})
 
 
@@ -278,11 +278,11 @@ def test_an_unusable_public_url_stops_the_start(url: str) -> None:
 
 @pytest.mark.parametrize("name", ["drain_delay_s", "drain_timeout_s"])
 def test_drain_times_too_long_for_timers_stop_the_start(name: str) -> None:
-    with pytest.raises(SettingsInvalid, match=f"{name}: Input should be less than or equal to"):
+    with pytest.raises(SettingsInvalid, match=f"{name}: it must be .* 10000000, not 1e12$"):
         load_settings({name: "1e12"}, {})
 
 
 def test_a_pixel_limit_above_the_index_range_stops_the_start() -> None:
     assert load_settings({"max_pixels": 2**30}, {}).max_pixels == 2**30
-    with pytest.raises(SettingsInvalid, match="max_pixels: Input should be less than or equal to"):
+    with pytest.raises(SettingsInvalid, match=r"max_pixels: it must be 1 to 1073741824, not 1073741825$"):
         load_settings({"max_pixels": 2**30 + 1}, {})
