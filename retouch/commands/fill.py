@@ -161,7 +161,7 @@ def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
     image: _Image,
     out: _Out,
     instance: Annotated[
-        Path | None, typer.Option(help="Instance ids as a PNG, or a folder of them, for models that take them.")
+        Path | None, typer.Option(help="Grey or palette PNG of instance ids, or a folder, for models that take it.")
     ] = None,
     reference: Annotated[
         Path | None, typer.Option(help="Image whose style is used, or a folder of images, for models that take one.")

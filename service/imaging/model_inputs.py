@@ -54,7 +54,7 @@ def _file_parts(manifest: Manifest) -> Iterator[Taken]:
     if manifest.task == "inpaint":
         yield Taken(name="mask", required=True, description="what to fill: JPEG, PNG or WebP of the image's size")
     if manifest.input("instance") is not None:
-        description = "instance ids: a grey PNG of 8 or 16 bits, of the image's size"
+        description = "instance ids: a grey or palette PNG of the image's size"
         yield Taken(name="instance", required=True, description=description)
     if (reference := manifest.input("reference")) is not None:
         description = f"the picture whose style is used, of the image's size: {_describe_picture(reference)}"

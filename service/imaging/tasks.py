@@ -148,7 +148,7 @@ def prepare_inpaint(
 
 
 _OPTIONAL = MappingProxyType(
-    {"instance": "instance ids (a grey PNG of 8 or 16 bits)", "reference": "a picture whose style is used"}
+    {"instance": "instance ids (a grey or palette PNG)", "reference": "a picture whose style is used"}
 )
 """Files that some models for translation need, and what they are."""
 

@@ -45,6 +45,7 @@ def test_translation_accepts_the_inputs_of_the_graph(fake_manifest: MakeManifest
     found = request_format(fake_manifest("m", "translate", inputs=[label(35), instance()]))
     assert [(part.name, part.required) for part in found.parts] == [("image", True), ("instance", True)]
     assert found.parts[0].description == "class ids 0 to 34: a grey or palette PNG"
+    assert found.parts[1].description == "instance ids: a grey or palette PNG of the image's size"
     styled = fake_manifest("m", "translate", inputs=[label(35), instance(), latent()])
     assert described(styled) == ("/v1/translate", ["image", "instance"], [*COMMON, "samples", "seed"])
     grey = request_format(fake_manifest("m", "translate", inputs=[image(1)], output=output(1)))
