@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from engines.errors import RetouchError
 
@@ -17,6 +17,12 @@ _SUFFIX_OF_FORMAT: dict[Format, str] = {"png": ".png", "jpeg": ".jpg", "webp": "
 
 class FilesInvalid(RetouchError):
     """The named files do not fit together; nothing was read or written."""
+
+
+class OutputInvalid(FilesInvalid):
+    """The output's name and the format are unknown or contradict each other."""
+
+    exit_status = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +179,9 @@ def _is_folder(out: str | Path) -> bool:
 def _format_of(out: Path, wanted: Format | None) -> Format:
     by_suffix = _FORMAT_OF_SUFFIX.get(out.suffix.lower())
     if by_suffix is None and wanted is None:
-        raise FilesInvalid(f"{out} does not end in {', '.join(_FORMAT_OF_SUFFIX)}; add --format {get_args(Format)}")
+        raise OutputInvalid(f"{out} does not end in {', '.join(_FORMAT_OF_SUFFIX)}; add --format png, jpeg or webp")
     if by_suffix and wanted and by_suffix != wanted:
-        raise FilesInvalid(f"{out} ends in {out.suffix} and --format is {wanted}; make them agree")
+        raise OutputInvalid(f"{out} ends in {out.suffix} and --format is {wanted}; make them agree")
     return wanted or by_suffix or "png"
 
 
@@ -186,12 +192,19 @@ def _out_path(out: Path, image: Path, output_format: Format, into_folder: bool) 
 def _refuse_existing(jobs: list[FillJob], *, overwrite: bool) -> None:
     existing = [out for job in jobs for out in job.output_files if out.exists()]
     # writing replaces an existing file, so root would replace /dev/null for all programs
-    _refuse_files("no file; name another -o", [str(out) for out in existing if not out.is_file()])
-    if not overwrite:
-        _refuse_files(
-            "exist already; add --missing to make only the others, --overwrite to replace them, or name another -o",
-            map(str, existing),
+    if irregular := [str(out) for out in existing if not out.is_file()]:
+        raise FilesInvalid(f"{_listed(irregular)} {_verb(irregular, 'is', 'are')} not a file; name another -o")
+    if existing and not overwrite:
+        several = sum(len(job.output_files) for job in jobs) > 1
+        missing = "--missing to make only the others, " if several else ""
+        raise FilesInvalid(
+            f"{_listed([str(out) for out in existing])} {_verb(existing, 'exists', 'exist')} already; add {missing}"
+            f"--overwrite to replace {_verb(existing, 'it', 'them')}, or name another -o"
         )
+
+
+def _verb(found: Sequence[object], one: str, several: str) -> str:
+    return one if len(found) == 1 else several
 
 
 def _repeated_names(names: Iterable[str]) -> list[str]:
@@ -200,5 +213,8 @@ def _repeated_names(names: Iterable[str]) -> list[str]:
 
 def _refuse_files(what: str, files: Iterable[str]) -> None:
     if names := list(files):
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        raise FilesInvalid(f"{what}: {', '.join(names[:5])}{more}")
+        raise FilesInvalid(f"{what}: {_listed(names)}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

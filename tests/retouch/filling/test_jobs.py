@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from retouch.commands import fill
-from retouch.filling.jobs import FilesInvalid, FillJob, Format, fill_jobs, generation_jobs, pair_images
+from retouch.filling.jobs import FilesInvalid, FillJob, Format, fill_jobs, generation_jobs, pair_images, with_samples
 from service.core.batch_rows import Strategy
 from service.core.pictures import ImageFormat, MaskMode
 
@@ -78,9 +78,9 @@ def test_a_device_or_pipe_is_never_replaced_by_a_file(pictures: Path, overwrite:
     os.mkfifo(pictures / "pipe")
     (pictures / "link").symlink_to("/dev/null")
     for out in (pictures / "pipe", pictures / "link"):
-        with pytest.raises(FilesInvalid, match=f"no file; name another -o: {out}"):
+        with pytest.raises(FilesInvalid, match=f"{out} is not a file; name another -o"):
             fill_jobs(pictures / "images/a.png", None, out, "png", overwrite=overwrite)
-        with pytest.raises(FilesInvalid, match=f"no file; name another -o: {out}"):
+        with pytest.raises(FilesInvalid, match=f"{out} is not a file; name another -o"):
             generation_jobs(out, "png", 1, overwrite=overwrite)
 
 
@@ -110,7 +110,14 @@ def test_a_link_that_leads_nowhere_is_a_picture_that_fails_and_none_that_is_left
     [
         pytest.param("gone.png", None, "o.png", None, "gone.png does not exist", id="no image"),
         pytest.param("images/a.png", "gone", "o.png", None, "gone does not exist", id="no mask"),
-        pytest.param("images/a.png", None, "o.tiff", None, r"o\.tiff does not end in .*--format", id="unknown suffix"),
+        pytest.param(
+            "images/a.png",
+            None,
+            "o.tiff",
+            None,
+            r"o\.tiff does not end in .*--format png, jpeg or webp$",
+            id="unknown suffix",
+        ),
         pytest.param("images/a.png", None, "o.png", "jpeg", "make them agree", id="format and suffix differ"),
         pytest.param("images", None, "images/a.png", None, "need a folder", id="folder into a file"),
         pytest.param("empty", None, "o", None, "no images in", id="empty folder"),
@@ -128,6 +135,24 @@ def test_what_does_not_fit_is_refused_before_any_work(
     (pictures / "twins/a.webp").write_bytes(b"")
     with pytest.raises(FilesInvalid, match=message):
         fill_jobs(pictures / image, pictures / mask if mask else None, pictures / out, wanted, overwrite=False)
+
+
+@pytest.mark.parametrize(("out", "samples"), [("o.png", 1), ("s.png", 2)])
+def test_a_result_that_is_there_already_is_named_with_what_to_do(pictures: Path, out: str, samples: int) -> None:
+    for name in ("o.png", "s-1.png"):
+        (pictures / name).write_bytes(b"kept")
+    image, others = pictures / "images/a.png", "--missing to make only the others, "
+    with pytest.raises(FilesInvalid) as error:
+        with_samples(fill_jobs(image, None, pictures / out, None, overwrite=samples > 1), samples, overwrite=False)
+    named, more = (f"{pictures}/o.png", "") if samples == 1 else (f"{pictures}/s-1.png", others)
+    assert str(error.value) == (f"{named} exists already; add {more}--overwrite to replace it, or name another -o")
+
+
+@pytest.mark.parametrize(("out", "wanted"), [("o.tiff", None), ("o.png", "jpeg")])
+def test_a_format_that_the_output_cannot_have_is_a_wrong_flag(pictures: Path, out: str, wanted: Format | None) -> None:
+    with pytest.raises(FilesInvalid) as error:
+        fill_jobs(pictures / "images/a.png", None, pictures / out, wanted, overwrite=False)
+    assert error.value.exit_status == 2
 
 
 def test_a_long_list_is_cut(tmp_path: Path) -> None:
