@@ -9,6 +9,7 @@ without a sidecar. `.incoming` is one folder, so that a start finds unfinished f
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 from collections.abc import Iterator, Sequence
@@ -190,9 +191,18 @@ class ResultFiles(Storage):
 
 
 def unusable_folder(directory: Path, error: OSError) -> SettingsInvalid:
-    """Return the error for a results folder that cannot be used."""
+    """Return the error for a results folder that cannot be made or used."""
+    other = "choose another with --results-dir or RETOUCH_RESULTS_DIR"
+    if not os.path.lexists(directory):
+        parent = next(path for path in directory.absolute().parents if path.exists())
+        may_be_made = error.errno in (errno.EACCES, errno.EPERM)
+        advice = f"let the user of this server write {parent}, or {other}" if may_be_made else other
+        reason = "" if error.errno == errno.ENOENT else f" ({error.strerror or error})"  # as of /proc, which exists
+        return SettingsInvalid(
+            f"results_dir {directory} cannot be made: {parent} takes no new folder{reason}; {advice}"
+        )
     at = f": {error.filename}" if error.filename else ""
     return SettingsInvalid(
         f"results_dir {directory} cannot be written to ({error.strerror or error}{at}); let the user of this server "
-        "write it and the folders in it, or choose another with --results-dir or RETOUCH_RESULTS_DIR"
+        f"write it and the folders in it, or {other}"
     )

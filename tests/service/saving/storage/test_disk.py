@@ -149,8 +149,16 @@ def test_nothing_but_an_id_becomes_part_of_a_path(tmp_path: Path, bad: str) -> N
 
 def test_a_results_directory_that_cannot_be_made_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(SettingsInvalid, match="--results-dir"):
-        ResultFiles(tmp_path / "file" / "results").prepare()
+    with pytest.raises(
+        SettingsInvalid, match=rf"{tmp_path}/file takes no new folder \(Not a directory\); choose another"
+    ):
+        ResultFiles(tmp_path / "file" / "results" / "deep").prepare()
+    with pytest.raises(SettingsInvalid) as error:
+        ResultFiles(Path("/proc/results")).prepare()
+    assert str(error.value) == (
+        "results_dir /proc/results cannot be made: /proc takes no new folder; "
+        "choose another with --results-dir or RETOUCH_RESULTS_DIR"
+    )
 
 
 def test_a_disk_that_refuses_the_first_write_stops_the_start(tmp_path: Path) -> None:
