@@ -1,4 +1,4 @@
-"""The errors of an export; the command prints the message and exits with status 1.
+"""The errors of an export; the command prints the message and exits with status 1, or 2 for an option.
 
 ExportError
 ├── CheckpointRefused    the file cannot be read, cannot be read safely, or holds NaN or infinity
@@ -29,6 +29,8 @@ class LayoutMismatch(ExportError):
 
 class OptionInvalid(ExportError):
     """An unknown generator, option or value; the message names the known ones."""
+
+    exit_status = 2
 
 
 class SamplesMissing(ExportError):

@@ -78,6 +78,7 @@ def report_write_errors(output: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, UnicodeEncodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise ExportError(
-            f"{output} cannot be written: {error}; make room there, or name another folder with --output"
+            f"{output} cannot be written: {reason}; make room there, or name another folder with --output"
         ) from error

@@ -49,4 +49,4 @@ def _read_key(path: Path, variable: str) -> str:
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise KeyFileUnreadable(f"{variable} is {path}: {error}") from error
+        raise KeyFileUnreadable(f"{variable} is {path}: {getattr(error, 'strerror', None) or error}") from error

@@ -48,7 +48,8 @@ def file_bytes(source: Source) -> bytes:
     try:
         data = _read(source)
     except (OSError, ValueError) as error:  # ValueError: a closed file, or a path with a NUL
-        raise PictureUnusable(f"{_named(source)} cannot be read: {error}") from error
+        reason = getattr(error, "strerror", None) or error  # without the number and the name, which is said already
+        raise PictureUnusable(f"{_named(source)} cannot be read: {reason}") from error
     if not data:
         raise PictureUnusable(f"{_named(source)} is empty")
     return data

@@ -53,8 +53,8 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
 
     from engines.validation import validation_message  # noqa: PLC0415 -- the same
     from service.auth.keys import (  # noqa: PLC0415 -- the same
+        KeyOptionInvalid,
         KeyRecord,
-        KeysInvalid,
         check_new_name,
         key_digest,
         lock_key_file,
@@ -86,7 +86,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
                 }
             )
         except ValidationError as error:
-            raise KeysInvalid(validation_message(error, "field")) from None
+            raise KeyOptionInvalid(validation_message(error, "field", KeyRecord.model_fields)) from None
         kept = write_keys(real_path, (*keys, record))
     _warn_of_access(path, kept=kept)
     typer.secho(f"key {key_id} of {name} is in {path}; this is the only time that it is shown:", err=True)

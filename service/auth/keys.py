@@ -46,10 +46,10 @@ def check_new_name(name: str) -> None:
     """Check that a new key's name is more than spaces, as older key files may have such names.
 
     Raises:
-        KeysInvalid: it is spaces alone.
+        KeyOptionInvalid: it is spaces alone.
     """
     if name and not name.strip():
-        raise KeysInvalid(f"name: {_INVALID_NAME}")
+        raise KeyOptionInvalid(f"name: {_INVALID_NAME}")
 
 
 def _in_words(name: object, check: ValidatorFunctionWrapHandler) -> object:
@@ -62,6 +62,12 @@ def _in_words(name: object, check: ValidatorFunctionWrapHandler) -> object:
 
 class KeysInvalid(RetouchError):
     """The key file cannot be read or written, or has the wrong format."""
+
+
+class KeyOptionInvalid(KeysInvalid):
+    """A name or a limit of a new key is one that no key can have."""
+
+    exit_status = 2
 
 
 class KeyRecord(BaseModel):

@@ -173,6 +173,15 @@ def test_a_file_of_whose_name_none_can_be_made_needs_one(tmp_path):
         model_name_from_file(tmp_path / "図.pth")
 
 
+def test_a_name_that_no_model_can_have_is_a_wrong_flag(run_smallest):
+    result = run_smallest("--name", "my facades")
+    assert isinstance(result.exception, OptionInvalid)
+    assert (str(result.exception), result.exception.exit_status) == (
+        "--name 'my facades': lower-case letters, digits, - and _ only, at most 64",
+        2,
+    )
+
+
 def test_unknown_options_end_with_the_known_ones(run):
     result = run("--option", "deep=3")
     assert isinstance(result.exception, OptionInvalid)

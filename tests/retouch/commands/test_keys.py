@@ -55,7 +55,7 @@ def test_a_limit_that_limits_nothing_or_allows_nothing_makes_no_key(tmp_path: Pa
 @pytest.mark.parametrize("name", ["../x", "a\nb", "", "  ", "a" * 65, "日本語😀"])
 def test_a_name_that_no_key_can_have_is_refused_in_words(tmp_path: Path, name: str) -> None:
     made = keys("create", "--file", tmp_path / "keys.json", "--", name)
-    assert (made.exit_code, made.stdout) == (1, "")
+    assert (made.exit_code, made.stdout) == (2, "")
     assert "name: it is not a key name; use 1 to 64 letters" in made.stderr
     assert not (tmp_path / "keys.json").exists()
 
@@ -116,7 +116,7 @@ def test_what_cannot_be_done_is_one_line_and_changes_nothing(tmp_path: Path) -> 
     path = tmp_path / "keys.json"
     assert keys("list", "--file", path).exit_code == 1
     refused = keys("create", "x", "--file", path, "--scope", "everything")
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "scopes" in refused.stderr
     assert not path.exists()
     keys("create", "x", "--file", path)
