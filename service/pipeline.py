@@ -285,7 +285,7 @@ class Pipeline:
 def _check_model_suits_order(manifest: Manifest, order: Order, reference: str) -> None:
     """Raise InvalidOption if the model cannot compute the order; the message says why."""
     if manifest.task != order.task:
-        wrong = f"model {reference} is for {manifest.task}, not {order.task}"
+        wrong = f"model {reference} is for {manifest.task}, not {order.task}; name another, or {manifest.task} with it"
         raise InvalidOption(wrong, code="wrong_task", field="model")
     if reason := why_not_servable(manifest):
         raise InvalidOption(reason, code="not_a_picture", field="model")

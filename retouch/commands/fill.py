@@ -287,10 +287,10 @@ def _summarise(outcomes: list[FillOutcome], seconds: float) -> dict[str, Any]:
 
 def _failure_lines(summary: dict[str, Any]) -> list[str]:
     """Return a line for each failed picture; one for all if all of several failed for the same reason."""
-    failed = [file for file in summary["files"] if file["error"]]
-    if len(failed) == len(summary["files"]) > 1 and len({file["error"] for file in failed}) == 1:
-        return [f"all {len(failed)} pictures: {failed[0]['error']}"]
-    return [f"{file['image'] or file['out']}: {file['error']}" for file in failed]
+    failed = [(file["image"] or file["out"], file["error"]) for file in summary["files"] if file["error"]]
+    if len(failed) == len(summary["files"]) > 1 and len({error for _, error in failed}) == 1:
+        return [f"all {len(failed)} pictures: {failed[0][1]}"]
+    return [f"{name}: {error.removeprefix(f'{name} ')}" for name, error in failed]
 
 
 def _summary_text(summary: dict[str, Any]) -> str:

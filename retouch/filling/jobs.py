@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,8 @@ from engines.errors import RetouchError
 
 Format = Literal["png", "jpeg", "webp"]
 _FORMAT_OF_SUFFIX: dict[str, Format] = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}
+_ADDRESS = re.compile(r"(https?:|s3:|file:|data:)/?/?(.*)", re.IGNORECASE)
+"""Matches the address of a picture; a Path keeps one of its two slashes."""
 _SUFFIX_OF_FORMAT: dict[Format, str] = {"png": ".png", "jpeg": ".jpg", "webp": ".webp"}
 
 
@@ -139,17 +142,25 @@ def pair_images(image: Path, mask: Path | None, what: str = "mask") -> list[tupl
 
 
 def _list_images(image: Path) -> list[Path]:
-    if not image.exists():
-        raise FilesInvalid(f"{image} does not exist")
+    _check_exists(image)
     images = _pictures_in(image) if image.is_dir() else [image]
     if not images:
         raise FilesInvalid(f"no images in {image}; files that end in {', '.join(_FORMAT_OF_SUFFIX)} count")
     return images
 
 
+def _check_exists(path: Path) -> None:
+    if path.exists():
+        return
+    if str(path) == "-":
+        raise FilesInvalid("pictures are not read from standard input: name a file")
+    if address := _ADDRESS.match(str(path)):
+        raise FilesInvalid(f"{address[1]}//{address[2]} is an address: download the picture, and name the file")
+    raise FilesInvalid(f"{path} does not exist")
+
+
 def _masks_by_stem(mask: Path, images: list[Path], what: str) -> dict[str, Path]:
-    if not mask.exists():
-        raise FilesInvalid(f"{mask} does not exist")
+    _check_exists(mask)
     if not mask.is_dir():
         return {image.stem: mask for image in images}
     found = _pictures_in(mask)
@@ -177,6 +188,8 @@ def _is_folder(out: str | Path) -> bool:
 
 
 def _format_of(out: Path, wanted: Format | None) -> Format:
+    if str(out) == "-":
+        raise OutputInvalid("pictures are not written to standard output: name a file with -o")
     by_suffix = _FORMAT_OF_SUFFIX.get(out.suffix.lower())
     if by_suffix is None and wanted is None:
         raise OutputInvalid(f"{out} does not end in {', '.join(_FORMAT_OF_SUFFIX)}; add --format png, jpeg or webp")

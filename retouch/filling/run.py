@@ -79,14 +79,17 @@ class FillRun:
             for out, body in zip(job.output_files, result.bodies, strict=True):
                 if not (job.keeps and out.exists()):
                     await asyncio.to_thread(_write_file, out, body)
-        except (RetouchError, OSError) as error:
+        except RetouchError as error:
             return FillOutcome(job, self.now() - begun, None, str(error))
         return FillOutcome(job, self.now() - begun, result, None)
 
 
 def _read_parts(job: FillJob) -> dict[str, bytes]:
     files = {"image": job.image, "mask": job.mask, "instance": job.instance, "reference": job.reference}
-    parts = {name: path.read_bytes() for name, path in files.items() if path is not None}
+    try:
+        parts = {name: path.read_bytes() for name, path in files.items() if path is not None}
+    except OSError as error:
+        raise FillFailed(f"{error.filename or job.image} cannot be read ({error.strerror or error})") from error
     if empty := [str(files[name]) for name, data in parts.items() if not data]:
         raise FillFailed(f"{empty[0]} is empty")
     return parts
@@ -113,4 +116,5 @@ def _write_file(out: Path, body: bytes) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:  # its own text would name the temporary file
-        raise FillFailed(f"{out} cannot be written ({error.strerror or error})") from error
+        reason = f"{out.parent} is not a folder" if isinstance(error, FileExistsError) else error.strerror or error
+        raise FillFailed(f"{out} cannot be written ({reason}); name another -o, or let this user write it") from error

@@ -58,9 +58,9 @@ class Form:
         try:
             return model.model_validate({name: text for name, text in self.fields.items() if text or name not in known})
         except ValidationError as error:
-            raise InvalidOption(
-                f"{validation_message(error, 'field', known)} (fields are {', '.join(known)})"
-            ) from error
+            message = validation_message(error, "field", known)
+            unknown = any(name not in known for name in self.fields)
+            raise InvalidOption(f"{message} (fields are {', '.join(known)})" if unknown else message) from error
 
 
 def refuse_query(query_string: bytes) -> None:

@@ -137,6 +137,24 @@ def test_what_does_not_fit_is_refused_before_any_work(
         fill_jobs(pictures / image, pictures / mask if mask else None, pictures / out, wanted, overwrite=False)
 
 
+@pytest.mark.parametrize(
+    ("image", "mask", "out", "message"),
+    [
+        ("https://a.example/b.jpg", None, "o.png", r"^https://a\.example/b\.jpg is an address: download the picture"),
+        ("images/a.png", "HTTP://a.example/b.png", "o.png", r"^HTTP://a\.example/b\.png is an address"),
+        ("-", None, "o.png", "standard input: name a file$"),
+        ("images/a.png", "-", "o.png", "standard input: name a file$"),
+        ("images/a.png", None, "-", "standard output: name a file with -o$"),
+    ],
+)
+def test_an_address_or_a_standard_stream_is_told_from_a_file(
+    pictures: Path, monkeypatch: pytest.MonkeyPatch, image: str, mask: str | None, out: str, message: str
+) -> None:
+    monkeypatch.chdir(pictures)
+    with pytest.raises(FilesInvalid, match=message):
+        fill_jobs(Path(image), Path(mask) if mask else None, out, "png", overwrite=False)
+
+
 @pytest.mark.parametrize(("out", "samples"), [("o.png", 1), ("s.png", 2)])
 def test_a_result_that_is_there_already_is_named_with_what_to_do(pictures: Path, out: str, samples: int) -> None:
     for name in ("o.png", "s-1.png"):

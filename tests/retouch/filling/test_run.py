@@ -52,6 +52,6 @@ def test_files_that_cannot_be_read_are_reported_and_others_are_filled(tmp_path: 
     names, outcomes = ("missing.png", "empty.png", "good.png"), list[FillOutcome]()
     asyncio.run(run_of(outcomes).run([FillJob(tmp_path / one, None, tmp_path / f"out-{one}", "png") for one in names]))
     missing, empty, good = (outcome.error for outcome in outcomes)
-    assert (missing or "").startswith("[Errno 2]")
+    assert missing == f"{tmp_path / 'missing.png'} cannot be read (No such file or directory)"
     assert (empty, good) == (f"{tmp_path / 'empty.png'} is empty", None)
     assert (tmp_path / "out-good.png").read_bytes() == b"picture"

@@ -79,6 +79,14 @@ def test_a_url_encoded_form_that_is_not_what_the_call_takes_is_refused(
             assert client.post("/v1/generate", content=fine, headers=headers).status_code == 200
 
 
+def test_a_wrong_number_is_told_with_its_range_and_a_model_of_another_task_with_its_own(serve: Serve) -> None:
+    with serve().client() as client:
+        refused = client.post("/v1/generate", data={"count": "17"}).json()
+        of_another_task = client.post("/v1/generate", data={"model": "photos"}).json()
+    assert refused["detail"] == "count: it must be 1 to 16, not 17"
+    assert of_another_task["detail"] == ("model photos is for inpaint, not generate; name another, or inpaint with it")
+
+
 def test_a_call_with_files_takes_no_url_encoded_form(serve: Serve) -> None:
     with serve().client() as client:
         refused = client.post("/v1/translate", data={"quality": "9"})
