@@ -79,6 +79,7 @@ def report_write_errors(output: Path) -> Iterator[None]:
         yield
     except (OSError, UnicodeEncodeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise ExportError(
-            f"{output} cannot be written: {reason}; make room there, or name another folder with --output"
-        ) from error
+        room = (
+            "make room there, or " if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        )
+        raise ExportError(f"{output} cannot be written: {reason}; {room}name another folder with --output") from error

@@ -19,7 +19,7 @@ from service.core.errors import InvalidOption
 
 Resolve = Callable[[str, int, int], Awaitable[list[Any]]]
 """An awaitable function like `loop.getaddrinfo`, which takes host, port and family."""
-_NOT_PUBLIC = "goes to an address that is not public"
+_NOT_PUBLIC = "goes to an address that is not public; send a public one, or start the server with --webhook-private"
 _RESOLVE_WITHIN_S = 2.0
 """Time limit of a look-up while a client waits for its 202; slower names are checked when the webhook is sent."""
 _MAX_URL_LENGTH = 2048

@@ -80,7 +80,11 @@ async def _webhook_facts(service: Service, order: Order) -> dict[str, Any]:
     if url is None:
         return {}
     if destinations is None:
-        raise InvalidOption("this server sends no webhooks: it has no webhook_secret_file", code="webhooks_off")
+        raise InvalidOption(
+            "this server sends no webhooks: leave `webhook` out and poll the job, or start it with "
+            "--webhook-secret-file",
+            code="webhooks_off",
+        )
     destinations.check(url)
     await destinations.check_name(url, service.names)
     return {"webhook": url, "webhook_events": order.options.webhook_events.split(",")}

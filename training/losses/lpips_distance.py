@@ -90,6 +90,8 @@ def load_lpips(features: Path, heads: Path | None = None) -> Lpips:
     Raises:
         DataMissing: a file is missing or lacks the weights, or `lpips` is not installed.
     """
+    if not features.is_file():
+        raise DataMissing(f"{features}: no such file; docs/training.md says how to make AlexNet's features")
     net = Lpips()
     try:
         state = load_file(features)

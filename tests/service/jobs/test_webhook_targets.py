@@ -151,7 +151,7 @@ async def test_a_name_that_resolves_to_an_internal_address_is_refused_at_submiss
     async def resolve(host: str, port: int, family: int) -> list[Any]:
         return found("93.184.215.14", "10.0.0.1")
 
-    with pytest.raises(InvalidOption, match="not public") as refused:
+    with pytest.raises(InvalidOption, match=r"not public; send a public one, or .* --webhook-private$") as refused:
         await Destinations().check_name("https://example.com/", resolve)
     assert refused.value.code == "webhook_refused"
     await Destinations(private=True).check_name("https://example.com/", resolve)

@@ -63,7 +63,7 @@ def test_files_give_the_weights_and_heads_come_with_the_package(tmp_path):
 
 
 def test_missing_and_foreign_files_are_named(tmp_path):
-    with pytest.raises(DataMissing, match=r"nothing\.safetensors: not AlexNet's features"):
+    with pytest.raises(DataMissing, match=r"nothing\.safetensors: no such file; docs/training\.md says how"):
         load_lpips(tmp_path / "nothing.safetensors")
     save_file({"features.0.weight": torch.zeros(1)}, tmp_path / "half.safetensors")
     with pytest.raises(DataMissing, match=r"half\.safetensors"):

@@ -62,3 +62,4 @@ async def test_a_server_without_a_secret_refuses_webhooks(serve: Any, files: Any
         data, later = {"webhook": "https://example.com/"}, {"Prefer": "respond-async"}
         refused = await client.post("/v1/inpaint", files=files, data=data, headers=later)
         assert (refused.status_code, refused.json()["code"]) == (422, "webhooks_off")
+        assert refused.json()["detail"].endswith("poll the job, or start it with --webhook-secret-file")
