@@ -79,7 +79,9 @@ class DeclarationFlags:
 
 @expanded
 def import_graph(  # noqa: PLR0913 (each is a flag, or a group of flags)
-    graph: Annotated[Path, typer.Argument(help="The .onnx file, with its external data beside it.")],
+    graph: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="The .onnx file, with its external data beside it.")
+    ],
     *,
     task: Annotated[Literal["inpaint"], typer.Option(help="Task of the graph.")] = "inpaint",
     declared: DeclarationFlags,

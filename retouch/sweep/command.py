@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from retouch.sweep.measuring import CaseMeasurements
     from retouch.sweep.session import SweepResult
 
-_TABLE_WIDTH = 120
-"""Characters, where the output is no terminal."""
-
 
 def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     model: Annotated[Path, typer.Argument(help="Folder of the model version, models/NAME/VERSION.")],
@@ -128,9 +125,9 @@ def _print_figures(swept: SweepResult) -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
+    from engines.terminal.tables import print_table  # noqa: PLC0415 (loads rich)
+
     console = Console()
-    if not console.is_terminal:
-        console.width = _TABLE_WIDTH  # a file has no width, and the default of 80 columns would cut the figures
     candidates = list(swept.rows[0].tried)
     table = Table(title=f"{swept.manifest.key}: mean LPIPS ({swept.report['engine']})")
     for column in ("size", "kind", "coverage", "pictures", *candidates):
@@ -138,7 +135,7 @@ def _print_figures(swept: SweepResult) -> None:
     for cell in swept.report["cells"]:
         figures = (f"{cell['candidates'][candidate]['lpips']:.4f}" for candidate in candidates)
         table.add_row(str(cell["size"]), cell["kind"], cell["coverage"], str(cell["pictures"]), *figures)
-    console.print(table)
+    print_table(table, console)
     for size, total in swept.report["totals"].items():
         console.print(
             f"{size}: auto is {total['over_all']:.3f} × the better of whole and crop in each cell, "

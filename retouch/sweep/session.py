@@ -69,9 +69,11 @@ def sweep(request: SweepRequest, progress: Progress, now: Callable[[], float], t
     """Fill and measure all cases.
 
     Raises:
-        SweepImpossible: the model does not fill holes, or fills every hole alike.
+        SweepImpossible: the folder has no model, or the model does not fill holes, or fills every hole alike.
         TrainingError, ModelError, EngineError: pictures, features or model cannot be used; the message says why.
     """
+    if not _manifest_of(request.model).is_file():
+        raise SweepImpossible(f"{request.model} is not a model version: name its folder, as in models/photos/5")
     manifest = read_manifest(request.model)
     size = manifest.size
     lpips = load_lpips(request.lpips_features)

@@ -55,6 +55,14 @@ def test_ranges_that_begin_with_a_minus_are_flags_values(tmp_path):
     assert result.exit_code == 0, result.output
 
 
+def test_a_file_that_is_not_there_is_a_wrong_argument_and_leaves_no_folder(tmp_path):
+    result = run(tmp_path / "nowhere.onnx", "--output", tmp_path / "models")
+    assert result.exit_code == 2
+    assert "does not exist" in result.stderr
+    assert "is called" not in result.stderr
+    assert not (tmp_path / "models").exists()
+
+
 def test_refusal_is_one_line_and_status_1(graph, tmp_path):
     result = run(graph, "--output", tmp_path / "models", "--mask-means", "known")
     assert result.exit_code == 1

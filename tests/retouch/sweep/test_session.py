@@ -131,10 +131,17 @@ def test_the_command_writes_rules_and_figures(model, pictures, features, tmp_pat
     result = CliRunner().invoke(app, ["sweep", str(model), str(pictures), *flags, "--json", str(tmp_path / "out.json")])
     assert result.exit_code == 0, result.output
     assert "wrote the rules" in result.stdout
+    assert all(f"strategy={strategy} " in result.stdout for strategy in ("auto", "whole", "crop"))
     assert "engine chosen" in result.stderr  # the log; the figures alone are on standard output
     assert "engine chosen" not in result.stdout
     written = read_manifest(model).size.auto
     assert written.model_dump(mode="json") == json.loads((tmp_path / "out.json").read_text())["rules"]
+
+
+@pytest.mark.parametrize("place", ["nowhere", ".."])
+def test_a_folder_that_is_no_version_of_a_model_is_refused_with_what_to_name(model, pictures, features, place):
+    with pytest.raises(SweepImpossible, match=r"is not a model version: name its folder, as in models/photos/5$"):
+        run(SweepRequest(model / place, pictures, features))
 
 
 @pytest.mark.parametrize("place", ["a folder", "/proc/none/figures.json"])
