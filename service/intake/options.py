@@ -44,7 +44,10 @@ def options_of(kind: type[OptionsT], values: Mapping[str, Any], names: Mapping[s
             place = _renamed(fault["loc"], names or {})
             faults.append({**fault, "loc": place})
             fields.add(str(place[0]) if place else "")
-        raise InvalidOption(faults_message(faults, "field"), field=fields.pop() if len(fields) == 1 else "") from error
+        known = {(names or {}).get(name, name): field for name, field in kind.model_fields.items()}
+        raise InvalidOption(
+            faults_message(faults, "field", known), field=fields.pop() if len(fields) == 1 else ""
+        ) from error
 
 
 def _renamed(loc: tuple[int | str, ...], names: Mapping[str, str]) -> tuple[int | str, ...]:

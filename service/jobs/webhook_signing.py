@@ -20,6 +20,7 @@ from service.core.settings import SettingsInvalid
 from service.jobs.jobs_table import Job
 
 _PREFIX = "whsec_"
+_EXPECTED = "name a file with a line whsec_BASE64 for each secret, or leave the setting out"
 _MIN_SECRET_BYTES = 24
 """Shortest secret in bytes; the specification requires 24 to 64."""
 
@@ -44,7 +45,7 @@ def read_secrets(path: Path) -> Secrets:
         lines = path.read_text("ascii").split()
         keys = [base64.b64decode(line.removeprefix(_PREFIX), validate=True) for line in lines]
     except OSError as error:
-        raise SettingsInvalid(f"webhook_secret_file {path} cannot be read ({error.strerror})") from None
+        raise SettingsInvalid(f"webhook_secret_file {path} cannot be read ({error.strerror}); {_EXPECTED}") from None
     except (UnicodeDecodeError, binascii.Error):
         raise SettingsInvalid(f"webhook_secret_file {path} must have one whsec_BASE64 secret per line") from None
     if not keys or any(len(key) < _MIN_SECRET_BYTES for key in keys):

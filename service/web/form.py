@@ -143,7 +143,8 @@ def check_encoding(request: Request) -> None:
 
 
 def _named_type(request: Request) -> str:
-    return repr(request.headers.get("content-type", "")[:80] or "an unnamed type")
+    named = request.headers.get("content-type", "")[:80]
+    return repr(named) if named else "a body without a Content-Type"
 
 
 async def _read_url_form(request: Request, count_bytes: Callable[[int], None], max_body_bytes: int) -> Form:

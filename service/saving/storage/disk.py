@@ -201,6 +201,8 @@ def unusable_folder(directory: Path, error: OSError) -> SettingsInvalid:
         return SettingsInvalid(
             f"results_dir {directory} cannot be made: {parent} takes no new folder{reason}; {advice}"
         )
+    if not directory.is_dir():
+        return SettingsInvalid(f"results_dir {directory} is not a folder; {other}")
     at = f": {error.filename}" if error.filename else ""
     return SettingsInvalid(
         f"results_dir {directory} cannot be written to ({error.strerror or error}{at}); let the user of this server "

@@ -64,7 +64,9 @@ def test_an_invalid_secret_file_stops_the_start_and_is_not_quoted(tmp_path: Path
     with pytest.raises(SettingsInvalid, match="webhook_secret_file") as refused:
         read_secrets(secret_file(tmp_path, text))
     assert not text or text not in str(refused.value)
-    with pytest.raises(SettingsInvalid, match=r"webhook_secret_file .*cannot be read \(No such file or directory\)"):
+    with pytest.raises(
+        SettingsInvalid, match=r"webhook_secret_file .*cannot be read \(No such file or directory\); name a file"
+    ):
         read_secrets(tmp_path / "missing")
 
 

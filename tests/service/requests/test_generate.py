@@ -89,8 +89,9 @@ def test_a_wrong_number_is_told_with_its_range_and_a_model_of_another_task_with_
 
 def test_a_call_with_files_takes_no_url_encoded_form(serve: Serve) -> None:
     with serve().client() as client:
-        refused = client.post("/v1/translate", data={"quality": "9"})
+        refused, empty = client.post("/v1/translate", data={"quality": "9"}), client.post("/v1/translate")
     assert (refused.status_code, refused.json()["code"]) == (415, "unsupported_type")
+    assert empty.json()["detail"] == "send multipart/form-data, not a body without a Content-Type"
 
 
 def test_a_one_channel_model_gives_grey_pictures(serve: Serve) -> None:

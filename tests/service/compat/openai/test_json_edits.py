@@ -74,7 +74,7 @@ def test_without_a_mask_the_transparent_part_is_filled(
         ({"images": "AAAA"}, "invalid_option", "images", "array"),
         ({"mask": {"file_id": "file-1"}}, "missing_part", "mask.image_url", "base64"),
         ({"mask": {"image_url": "AAA%"}}, "invalid_request", "mask.image_url", "base64"),
-        ({"n": 9}, "invalid_option", "n", "8"),
+        ({"n": 9}, "invalid_option", "n", "n: it must be 1 to 8, not 9"),
         ({"stream": "maybe"}, "invalid_option", "stream", "true"),
     ],
 )

@@ -153,6 +153,8 @@ def test_a_results_directory_that_cannot_be_made_stops_the_start(tmp_path: Path)
         SettingsInvalid, match=rf"{tmp_path}/file takes no new folder \(Not a directory\); choose another"
     ):
         ResultFiles(tmp_path / "file" / "results" / "deep").prepare()
+    with pytest.raises(SettingsInvalid, match=rf"results_dir {tmp_path}/file is not a folder; choose another"):
+        ResultFiles(tmp_path / "file").prepare()
     with pytest.raises(SettingsInvalid) as error:
         ResultFiles(Path("/proc/results")).prepare()
     assert str(error.value) == (
