@@ -13,7 +13,6 @@ from pathlib import Path
 
 import httpx
 
-from engines.fake import FAULT_FILE
 from tests.serving.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -107,6 +106,8 @@ class ServedProcess:
 
     def hang_next_batch(self) -> Path:
         """Let the fake engine's next batch never end; the file that is returned exists until that batch begins."""
+        from engines.fake import FAULT_FILE  # noqa: PLC0415 -- clients' tests lack pydantic, which it imports
+
         fault = self.folder / "cache" / FAULT_FILE
         fault.parent.mkdir(exist_ok=True)
         fault.with_suffix(".new").write_text("hang")
