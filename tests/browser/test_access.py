@@ -139,19 +139,19 @@ def test_every_action_is_on_the_screen_where_a_model_draws_variants(
 def test_help_is_read_from_its_beginning_on_a_phone(open_tab: OpenTab, url: str) -> None:
     tab = open_tab(url, viewport={"width": 390, "height": 500})
     tab.page.click("#help")
-    assert tab.page.locator("#help-dialog").evaluate("dialog => [dialog.scrollTop, dialog.scrollHeight > 600]") == [
-        0,
-        True,
-    ]
+    place = tab.page.locator("#help-dialog").evaluate("dialog => [dialog.scrollTop, dialog.scrollHeight > 600]")
+    assert place == [0, True]
 
 
 @pytest.mark.parametrize("width", [320, 360, 390])
 def test_a_phone_has_one_row_for_the_header_and_one_for_the_fill(open_tab: OpenTab, url: str, width: int) -> None:
     tab = open_tab(url, viewport={"width": width, "height": 700}).open(PICTURES / "dress.jpg")
     expect(tab.page.locator("#texture")).to_be_visible()
-    tops = {name: tab.page.locator(f"#{name}").bounding_box()["y"] for name in ("fill", "code", "theme", "help")}
+    names = ("fill", "code", "theme", "help", "model", "samples")
+    tops = {name: tab.page.locator(f"#{name}").bounding_box()["y"] for name in names}
     assert abs(tops["fill"] + 12 - tab.page.locator("#texture").bounding_box()["y"]) < 2
-    assert tops["code"] == tops["theme"] == tops["help"]
+    assert tops["code"] == tops["theme"] == tops["help"] < tops["model"] == tops["samples"]
+    expect(tab.page.locator("#samples-field span")).to_be_visible()
 
 
 @pytest.mark.parametrize("width", [320, 390, 1280])

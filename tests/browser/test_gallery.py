@@ -256,3 +256,10 @@ def test_it_is_hidden_where_the_server_keeps_no_lists(open_tab: OpenTab, serve: 
     tab = open_tab(f"{address}/", expected=REFUSED)
     assert tab.page.locator("#tab-results").is_hidden()
     assert tab.page.locator("#panel-inpaint").is_visible()
+
+
+def test_a_message_about_one_task_is_not_shown_over_the_next(tab: Tab) -> None:
+    tab.page.keyboard.press("Control+s")
+    tab.says("Open a photograph first.")
+    tab.page.click("#tab-results")
+    expect(tab.page.locator("#status")).to_be_empty()

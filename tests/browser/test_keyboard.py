@@ -266,6 +266,7 @@ def test_escape_takes_back_the_stroke_in_progress(blank: Tab, tool: str) -> None
     blank.page.mouse.move(*blank.on_screen((160, 80)), steps=4)
     blank.page.mouse.move(*blank.on_screen((160, 160)), steps=4)
     blank.page.keyboard.press("Escape")
+    expect(blank.page.locator("#status.unseen")).to_have_text("Stroke cancelled.")
     blank.page.mouse.move(*blank.on_screen((240, 160)), steps=4)
     blank.page.mouse.up()
     expect(blank.page.locator("#undo")).to_be_disabled()

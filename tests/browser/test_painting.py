@@ -161,10 +161,10 @@ def test_a_saved_mask_comes_back_and_one_of_another_size_is_scaled(blank: Tab) -
     pixels = np.zeros((SIDE, SIDE), np.uint8)
     pixels[10:50, 20:90] = 255
     blank.page.set_input_files("#pick-mask", encoded(pixels, "mask.png"))
-    blank.says("is the mask now")
+    blank.says("is the mask now.")
     assert (blank.mask() == (pixels > 0)).all()
     blank.page.set_input_files("#pick-mask", encoded(pixels[::2, ::2], "half.png"))
-    blank.says("half.png is the mask now")
+    blank.says("half.png is the mask now, scaled to the picture.")
     assert (blank.mask() == (pixels > 0)).all()
 
 

@@ -19,6 +19,11 @@ from tests.browser.tab import PICTURES, Tab, encoded, noise
 
 SIDE = 256
 LINE = ((100, 100), (140, 100))
+WIDTHS_OF_LINES = """words => {
+    const all = new Range();
+    all.selectNodeContents(words);
+    return [...all.getClientRects()].map(({ width }) => width);
+}"""
 
 
 def test_after_twenty_fills_in_a_row_every_pixel_outside_them_is_the_files(tab: Tab) -> None:
@@ -279,3 +284,14 @@ def test_a_message_is_on_the_screen_of_a_page_that_is_rolled_down(open_tab: Open
     box = tab.page.locator("#status").bounding_box()
     assert box["y"] >= 0
     assert box["y"] + box["height"] <= 256
+
+
+def test_on_a_phone_no_line_of_a_wait_holds_its_last_letter_alone(open_tab: OpenTab, serve: Serve) -> None:
+    tab = open_tab(f"{serve().url}/", expected="ERR_", viewport={"width": 375, "height": 667})
+    tab.page.route("**/v1/generate", lambda route: route.abort())
+    tab.page.click("#tab-generate")
+    tab.page.click("#draw-form .main")
+    words = tab.page.locator("#busy-text")
+    expect(words).to_contain_text("cannot be reached: trying again in", timeout=30_000)
+    widths = words.evaluate(WIDTHS_OF_LINES)
+    assert min(widths) > max(widths) / 3

@@ -48,6 +48,7 @@ export async function startPage() {
   const sheets = new Sheets(api, busy, () => tabs.model, (file) => edit([file]));
   const gallery = new Gallery(api, (file) => edit([file]));
 
+  fills.onOffer = (patch) => view.uncover(patch, $("variants").getBoundingClientRect());
   view.onTransform = () => ($("zoom").textContent = `${Math.round(view.transform.scale * 100)} %`);
   workspace.addEventListener("active", ({ detail: picture }) => {
     view.show(picture);

@@ -19,6 +19,7 @@ export function byTask(reply) {
       parts: takes.parts,
     });
   }
+  for (const models of Object.values(found)) models.sort((a, b) => b.first - a.first); // the server's choice begins the list
   return found;
 }
 

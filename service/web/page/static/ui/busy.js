@@ -100,7 +100,8 @@ export class Busy {
 export function explained(error) {
   if (error instanceof SyntaxError) return "The reply is empty, or does not come from this server.";
   if (!(error instanceof Refusal)) return error.message;
-  const text = error.message.charAt(0).toUpperCase() + error.message.slice(1);
+  const plain = error.message.replaceAll("`", ""); // which mark the names of fields, for programmers
+  const text = plain.charAt(0).toUpperCase() + plain.slice(1);
   const when = error.retryAfter === null ? "" : ` Try again in ${duration(error.retryAfter)}.`;
   return text.replace(/[^.!?]$/, "$&.") + when;
 }

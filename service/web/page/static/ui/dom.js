@@ -57,5 +57,6 @@ export function thumbnail(source, width, height, side) {
 
 /** Whether a key press goes into a field and is no shortcut. @param {KeyboardEvent} event */
 export function typing(event) {
-  return event.target.closest("input:not([type=range], [type=checkbox]), select, dialog") !== null;
+  const list = event.ctrlKey || event.metaKey ? "" : "select,"; // which takes only letters and arrows
+  return event.target.closest(`${list}input:not([type=range], [type=checkbox]), dialog`) !== null;
 }

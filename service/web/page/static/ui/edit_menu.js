@@ -96,7 +96,8 @@ export class EditMenu {
     await picture.rest();
     picture.edit((mask) => replace(mask, bytes, bitmap.width, bitmap.height));
     this.workspace.edited(picture);
-    return say(picture.mask.area ? `${file.name} is the mask now.` : `${file.name} has no white: nothing would be filled.`, !picture.mask.area);
+    const scaled = bitmap.width === picture.width && bitmap.height === picture.height ? "" : ", scaled to the picture";
+    return say(picture.mask.area ? `${file.name} is the mask now${scaled}.` : `${file.name} has no white: nothing would be filled.`, !picture.mask.area);
   }
 
   async #export({ mask, name }) {

@@ -14,6 +14,8 @@ export class FillControl {
   #offered;
   /** Called when something is to be filled and no model is known. */
   onWaiting = () => {};
+  /** Called with a fill whose variants are shown from now on. @type {(patch: import("../editing/picture.js").Patch) => void} */
+  onOffer = () => {};
 
   /**
    * @param {import("../server/api.js").Api} api @param {import("./busy.js").Busy} busy
@@ -124,9 +126,11 @@ export class FillControl {
   #offer() {
     const picture = this.workspace.active;
     const change = picture?.history.last?.changes.find(({ variants }) => variants?.length > 1);
-    if (change && change !== this.#offered) $("variants").replaceChildren(...change.variants.map((patch, i) => this.#variant(picture, change, patch, i)));
+    const isNew = change && change !== this.#offered;
+    if (isNew) $("variants").replaceChildren(...change.variants.map((patch, i) => this.#variant(picture, change, patch, i)));
     this.#offered = change;
     hide($("variants"), !change);
+    if (isNew) this.onOffer(change.patch);
   }
 
   #variant(picture, change, patch, i) {

@@ -45,7 +45,7 @@ export function connectShortcuts({ view, workspace, painting, fills, menu, compa
     d: () => compare.toggle(),
     pageup: () => workspace.step(-1),
     pagedown: () => workspace.step(1),
-    escape: () => painting.abort() ?? busy.cancel(),
+    escape: () => (painting.abort() ? say("Stroke cancelled.", false, false) : busy.cancel()),
     "?": () => $("help-dialog").showModal(),
   };
   const withControl = {
@@ -69,6 +69,14 @@ export function connectShortcuts({ view, workspace, painting, fills, menu, compa
     event.preventDefault();
     act();
   });
+  for (const id of ["model", "samples"]) returnKeys($(id));
   // the key may be let go in another window
   for (const type of ["keyup", "blur"]) addEventListener(type, () => compare.showOriginal(false));
+}
+
+/** Moves the focus back to the picture after a choice by mouse or finger: a list takes letters as the names of its entries. */
+function returnKeys(list) {
+  let pointed = false;
+  for (const type of ["pointerdown", "keydown"]) list.addEventListener(type, () => (pointed = type === "pointerdown"));
+  list.addEventListener("change", () => pointed && !$("panel-inpaint").hidden && focusNear());
 }

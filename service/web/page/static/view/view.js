@@ -81,6 +81,15 @@ export class View {
     if (dx || dy) this.panBy(dx, dy);
   }
 
+  /** Pans a part of the picture up, as far as it is behind something at the bottom of the stage. @param {Rect} rect @param {DOMRect} cover */
+  uncover(rect, { left, right, top }) {
+    const { scale, y } = this.transform;
+    const [from, to] = [this.at({ clientX: left, clientY: top }), this.at({ clientX: right, clientY: top })];
+    if (rect.x > to.x || rect.x + rect.width < from.x || rect.y * scale + y > this.#size.height) return; // beside it, or not seen at all
+    const up = Math.min(rect.y + rect.height - from.y, rect.y + y / scale) * scale; // its top stays on the stage
+    if (up > 0) this.panBy(0, -up - 8);
+  }
+
   /** The picture's point under a pointer. @param {{clientX: number, clientY: number}} event */
   at({ clientX, clientY }) {
     return toPicture(this.transform, this.onStage({ clientX, clientY }));
