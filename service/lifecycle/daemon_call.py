@@ -16,7 +16,10 @@ T = TypeVar("T")
 
 
 class NoThread(OSError):
-    """The process has as many threads as it may have."""
+    """The process has as many threads as it may have; raised from the `RuntimeError` of the one that did not start."""
+
+    def __init__(self, error: RuntimeError) -> None:
+        super().__init__(f"the process cannot start a thread ({error}); raise its limit of threads")
 
 
 async def call_in_daemon_thread(function: Callable[[], T], name: str) -> T:
@@ -44,5 +47,5 @@ async def call_in_daemon_thread(function: Callable[[], T], name: str) -> T:
     try:
         Thread(target=work, name=name, daemon=True).start()
     except RuntimeError as error:
-        raise NoThread(f"the process cannot start a thread ({error}); raise its limit of threads") from error
+        raise NoThread(error) from error
     return await outcome

@@ -20,8 +20,7 @@ class PatientThreads(ThreadPoolExecutor):
             super()._adjust_thread_count()
         except RuntimeError as error:
             if not self._threads:
-                message = f"the process cannot start a thread ({error}); raise its limit of threads"
-                raise NoThread(message) from error
+                raise NoThread(error) from error
 
 
 def use_patient_threads() -> None:
